@@ -1,0 +1,3 @@
+"""numapin: a NUMA memory manager for Linux hosts that run containers."""
+
+__version__ = "0.1.0"

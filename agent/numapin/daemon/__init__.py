@@ -1,0 +1,1 @@
+"""Glue: the loop around the pure layers."""

@@ -1,0 +1,1 @@
+"""Effects on the machine: the only readers and writers of kernel files."""

@@ -1,0 +1,239 @@
+"""
+The error tree. Constructors take facts, ``__str__`` makes the sentence, ``code`` is stable.
+
+    NumapinError
+      ConfigError            one or more problems in configuration files       exit 6
+      KernelError
+        KernelReadError      a kernel file cannot be read                      exit 1
+        KernelWriteError     the kernel refused a write                        exit 1
+        KernelFormatError    a kernel file has unexpected content              exit 1
+        CgroupGone           the cgroup vanished (normal; the caller drops it)
+        NoCpusetController   no cpuset controller anywhere                     exit 1
+      CheckpointError
+        CheckpointCorrupt    not JSON, wrong checksum, wrong shape             exit 1
+        CheckpointWrongVersion                                                 exit 1
+        CheckpointUnwritable the file cannot be saved                          exit 1
+      NotRunning             no daemon answers                                 exit 3
+      AlreadyRunning         another daemon holds the state                    exit 1
+      NotPermitted           root needed                                       exit 4
+      InvariantError         our own bug; the daemon ends and restarts         exit 1
+"""
+
+from __future__ import annotations
+
+import errno as _errno
+import os
+from enum import IntEnum
+
+
+class ExitStatus(IntEnum):
+    """Exit codes of every ``numapin`` command."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    NOT_RUNNING = 3
+    NO_PERMISSION = 4
+    DOES_NOT_FIT = 5
+    CONFIG = 6
+
+
+class NumapinError(Exception):
+    """Base of every error numapin raises on purpose."""
+
+    code = "error"
+    exit_status = ExitStatus.FAILURE
+
+
+class ConfigError(NumapinError):
+    """Every problem found in the configuration, each ``(file, key, sentence)``."""
+
+    code = "config-wrong"
+    exit_status = ExitStatus.CONFIG
+
+    def __init__(self, problems: tuple[tuple[str, str, str], ...]) -> None:
+        super().__init__(problems)
+        self.problems = problems
+
+    def __str__(self) -> str:
+        lines = [f"{file}: {key}: {what}" if key else f"{file}: {what}" for file, key, what in self.problems]
+        return "configuration wrong:\n  " + "\n  ".join(lines)
+
+
+class KernelError(NumapinError):
+    """Something between us and the kernel; *path* is the kernel file."""
+
+    code = "kernel-error"
+
+    def __init__(self, path: str, errno: int = 0) -> None:
+        super().__init__(path, errno)
+        self.path = path
+        self.errno = errno
+
+    def _reason(self) -> str:
+        name = _errno.errorcode.get(self.errno, str(self.errno))
+        return f"{os.strerror(self.errno)} ({name})"
+
+
+class KernelReadError(KernelError):
+    """A kernel file cannot be read."""
+
+    code = "kernel-read"
+
+    def __str__(self) -> str:
+        return f"cannot read {self.path}: {self._reason()}"
+
+
+class KernelWriteError(KernelError):
+    """The kernel refused to take *text* into *path*."""
+
+    code = "kernel-write"
+
+    def __init__(self, path: str, errno: int, text: str) -> None:
+        super().__init__(path, errno)
+        self.args = (path, errno, text)
+        self.text = text
+
+    def __str__(self) -> str:
+        hint = _WRITE_HINTS.get(self.errno, "")
+        return f"cannot write {self.text!r} to {self.path}: {self._reason()}" + (f"; {hint}" if hint else "")
+
+
+_WRITE_HINTS = {
+    _errno.EINVAL: "the kernel does not know one of these nodes, or it has no memory",
+    _errno.ENOSPC: "a populated cgroup cannot be left without nodes (this is not about disk space)",
+    _errno.EACCES: "on cgroup v1 the nodes must be a subset of the parent's cpuset.mems",
+    _errno.EBUSY: "a child cgroup still uses nodes that the new value leaves out",
+    _errno.EROFS: "the cgroup file system is mounted read-only; mount it read-write for numapin",
+    _errno.EPERM: "numapin must run as root, outside a container",
+}
+
+
+class KernelFormatError(KernelError):
+    """A kernel file has content that no reader of ours understands."""
+
+    code = "kernel-format"
+
+    def __init__(self, path: str, text: str, expected: str) -> None:
+        super().__init__(path)
+        self.args = (path, text, expected)
+        self.text = text
+        self.expected = expected
+
+    def __str__(self) -> str:
+        return f"{self.path}: expected {self.expected}, found {self.text[:120]!r}"
+
+
+class CgroupGone(KernelError):
+    """The cgroup vanished between two steps; normal for short-lived containers."""
+
+    code = "cgroup-gone"
+
+    def __str__(self) -> str:
+        return f"cgroup {self.path} is gone"
+
+
+class NoCpusetController(KernelError):
+    """No mounted cgroup hierarchy carries the cpuset controller; *detail* says what was looked at."""
+
+    code = "no-cpuset"
+
+    def __init__(self, path: str, detail: str) -> None:
+        super().__init__(path)
+        self.args = (path, detail)
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return (
+            f"no cpuset controller under {self.path}: {self.detail}; "
+            "boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1) or mount the v1 cpuset controller"
+        )
+
+
+class CheckpointError(NumapinError):
+    """Something about the checkpoint file *path*."""
+
+    code = "checkpoint"
+
+    def __init__(self, path: str, detail: str) -> None:
+        super().__init__(path, detail)
+        self.path = path
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"checkpoint {self.path}: {self.detail}"
+
+
+class CheckpointCorrupt(CheckpointError):
+    """The file is there but cannot be believed."""
+
+    code = "checkpoint-corrupt"
+
+
+class CheckpointWrongVersion(CheckpointError):
+    """The file's schema version is not one this program reads."""
+
+    code = "checkpoint-version"
+
+
+class CheckpointUnwritable(CheckpointError):
+    """The file cannot be saved; nothing was written to any cgroup."""
+
+    code = "checkpoint-unwritable"
+
+
+class NotRunning(NumapinError):
+    """No daemon answers on *socket*."""
+
+    code = "not-running"
+    exit_status = ExitStatus.NOT_RUNNING
+
+    def __init__(self, socket: str, detail: str) -> None:
+        super().__init__(socket, detail)
+        self.socket = socket
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"no numapin daemon answers on {self.socket} ({self.detail}); start it with: systemctl start numapin"
+
+
+class AlreadyRunning(NumapinError):
+    """Another daemon holds the lock *path*; *pid* is 0 when it did not say."""
+
+    code = "already-running"
+
+    def __init__(self, path: str, pid: int) -> None:
+        super().__init__(path, pid)
+        self.path = path
+        self.pid = pid
+
+    def __str__(self) -> str:
+        who = f"process {self.pid}" if self.pid else "another process"
+        return f"numapin is already running: {who} holds {self.path}; stop it first (systemctl stop numapin)"
+
+
+class NotPermitted(NumapinError):
+    """*what* needs a right this process does not have."""
+
+    code = "not-permitted"
+    exit_status = ExitStatus.NO_PERMISSION
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return self.what
+
+
+class InvariantError(NumapinError):
+    """A rule that our own code must keep does not hold; *facts* say which."""
+
+    code = "invariant"
+
+    def __init__(self, facts: str) -> None:
+        super().__init__(facts)
+        self.facts = facts
+
+    def __str__(self) -> str:
+        return f"internal error, please report: {self.facts}"

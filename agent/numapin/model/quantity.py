@@ -1,0 +1,79 @@
+"""Byte sizes as people and Kubernetes write them.
+
+Owns: parsing of quantities (``1.5Gi``, ``2G``, ``1e3``) and IEC printing. Must never: round silently.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+MAX_BYTES = 2**63 - 1
+
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
+_DECIMAL = {
+    "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1), "k": Decimal(10**3),
+    "M": Decimal(10**6), "G": Decimal(10**9), "T": Decimal(10**12), "P": Decimal(10**15), "E": Decimal(10**18),
+}  # fmt: skip
+_QUANTITY = re.compile(r"([+-]?)(\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:([eE][+-]?\d{1,3})|([KMGTPE]i|[numkMGTPE]))?")
+
+
+def parse_quantity(text: str) -> Decimal:
+    """
+    Exact value of a Kubernetes quantity; negative values are possible.
+
+    Raises:
+        ValueError: Not a quantity; the message repeats the text.
+
+    Source: the grammar in Kubernetes' apimachinery documentation of ``resource.Quantity``.
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text[:60]!r} is not a size; write for example 15Gi, 512Mi, 2G or plain bytes")
+    sign, digits, exponent, suffix = match.groups()
+    value = Decimal(digits)
+    if exponent:
+        value = value.scaleb(int(exponent[1:]))
+    elif suffix:
+        value *= _BINARY.get(suffix) or _DECIMAL[suffix]
+    return -value if sign == "-" else value
+
+
+def parse_bytes(text: str) -> int:
+    """
+    Positive whole number of bytes from a quantity.
+
+    Raises:
+        ValueError: Not a quantity, zero, negative, a fraction of a byte, or above 2^63-1.
+    """
+    value = parse_quantity(text)
+    if value <= 0:
+        raise ValueError(f"size {text!r} must be above zero")
+    if value != value.to_integral_value():
+        raise ValueError(f"size {text!r} is not a whole number of bytes")
+    if value > MAX_BYTES:
+        raise ValueError(f"size {text!r} is above {MAX_BYTES} bytes")
+    return int(value)
+
+
+def format_bytes(size_bytes: int) -> str:
+    """Short IEC text for people (``1.5 GiB``, ``512 MiB``, ``0``); rounded to three figures, never to be parsed."""
+    if size_bytes < 0:
+        return "-" + format_bytes(-size_bytes)
+    value, units = float(size_bytes), ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
+    k = 0
+    while value >= 1023.5 and k < len(units) - 1:
+        value /= 1024
+        k += 1
+    if size_bytes == 0:
+        return "0"
+    number = f"{value:.0f}" if value >= 100 or k == 0 else f"{value:.3g}"
+    return f"{number} {units[k]}"
+
+
+def format_page_size(size_bytes: int) -> str:
+    """Page size in the shortest binary unit, exact (2097152 → ``2Mi``); bytes when no unit divides it."""
+    for suffix, factor in reversed(_BINARY.items()):
+        if size_bytes and size_bytes % factor == 0:
+            return f"{size_bytes // factor}{suffix}"
+    return str(size_bytes)

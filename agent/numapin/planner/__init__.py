@@ -1,0 +1,1 @@
+"""Pure decisions: model values in, model values out."""
