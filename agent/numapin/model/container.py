@@ -1,0 +1,145 @@
+"""A container as the host shows it: cgroup, OCI facts, QoS class, request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NewType
+
+from numapin.model.memory import MemoryType, Owner
+from numapin.model.nodeset import CpuSet, NodeSet
+
+ContainerId = NewType("ContainerId", str)
+
+
+class QosClass(StrEnum):
+    """Kubernetes' three classes, and what cannot be told."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+    UNKNOWN = "Unknown"
+
+
+class Runtime(StrEnum):
+    """Who made the container, as far as its cgroup and metadata tell."""
+
+    CONTAINERD = "containerd"
+    CRIO = "cri-o"
+    DOCKER = "docker"
+    PODMAN = "podman"
+    RUNC = "runc"
+    CRUN = "crun"
+    LXC = "lxc"
+    NSPAWN = "nspawn"
+    UNKNOWN = "unknown"
+
+
+class ContainerKind(StrEnum):
+    """What a recognised cgroup holds; only CONTAINER is ever managed."""
+
+    CONTAINER = "container"
+    SANDBOX = "sandbox"
+    SYSTEM = "system-container"
+    """LXC or nspawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """
+    Limits of one cgroup or one OCI document. ``None`` everywhere means *no limit, or not set*.
+
+    ``hugetlb`` is keyed by page size in bytes and holds only sizes with a number. ``cpu_quota_us`` per
+    ``cpu_period_us``; ``cpus`` is a non-empty explicit CPU set.
+    """
+
+    memory_bytes: int | None = None
+    memory_reservation_bytes: int | None = None
+    cpu_quota_us: int | None = None
+    cpu_period_us: int | None = None
+    cpu_shares: int | None = None
+    cpus: CpuSet | None = None
+    hugetlb: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OciFacts:
+    """
+    What the OCI bundle and the runtime's state say.
+
+    ``source`` is the file read. ``mems`` is a node set that somebody else chose (``linux.resources.cpu.mems``)
+    or ``None``. ``cgroups_path`` is the document's own claim. ``devices`` are host paths (``/dev/…``).
+    ``init_pid`` with ``init_start_ticks`` is the first process as the runtime recorded it.
+    """
+
+    source: str
+    limits: Limits
+    mems: NodeSet | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    cgroups_path: str = ""
+    devices: tuple[str, ...] = ()
+    init_pid: int | None = None
+    init_start_ticks: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRecord:
+    """
+    One container found on the host, before any decision.
+
+    ``cgroup`` is the path of its outermost cgroup below the hierarchy's root (``/system.slice/docker-….scope``)
+    and ``inode`` that directory's. ``limits`` are the live cgroup's, ``pod_limits`` the pod cgroup's. ``mems``
+    is the cgroup's own value (empty: inherited), ``effective_mems`` what is granted, ``parent_mems`` what the
+    parent grants. ``pod_qos`` is what the path says under kubepods. ``findings`` are sentences about
+    contradictions; any in ``doubts`` forbids a pin.
+    """
+
+    id: ContainerId
+    name: str
+    cgroup: str
+    inode: int
+    runtime: Runtime
+    kind: ContainerKind
+    limits: Limits
+    mems: NodeSet
+    effective_mems: NodeSet
+    parent_mems: NodeSet
+    pod_uid: str | None = None
+    pod_name: str | None = None
+    pod_qos: QosClass | None = None
+    pod_limits: Limits | None = None
+    oci: OciFacts | None = None
+    doubts: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+
+    @property
+    def owner(self) -> Owner:
+        """Key of this container's assignment."""
+        if self.pod_uid is not None:
+            return Owner(self.pod_uid, self.name)
+        return Owner(self.id, self.id)
+
+
+class StandaloneQos(StrEnum):
+    """How a container outside Kubernetes becomes Guaranteed (configuration ``qos.standalone``)."""
+
+    LIMITS = "limits"
+    ANNOTATION = "annotation"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """
+    A container's class, the sentence of the rule that gave it, and its request in bytes per memory type.
+
+    ``request`` is empty unless the class is Guaranteed and the sizes are known. ``rule`` is a stable code,
+    ``reason`` the sentence for people. ``findings`` are what an admin should look at.
+    """
+
+    qos: QosClass
+    rule: str
+    reason: str
+    request: Mapping[MemoryType, int] = field(default_factory=dict)
+    findings: tuple[str, ...] = ()
