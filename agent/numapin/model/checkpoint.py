@@ -1,0 +1,126 @@
+"""What the daemon remembers on disk: the books, and why each container has its nodes.
+
+Owns: the values of one checkpoint and the rules between them. Must never: know how they are written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from numapin.model.container import ContainerId, Runtime
+from numapin.model.memory import Books, Owner
+from numapin.model.nodeset import NodeSet
+from numapin.model.plan import Explanation, RefusalCode
+
+CHECKPOINT_VERSION = 1
+"""Schema of the checkpoint that this program writes and the only one it reads."""
+
+
+class Phase(StrEnum):
+    """How far one container's pin has come."""
+
+    PLANNED = "planned"
+    """Decided and reserved; the cgroup may or may not have been written."""
+    VERIFIED = "verified"
+    """Written, read back, granted by the kernel."""
+    FAILED = "failed"
+    """The kernel refused the write or grants something else; nothing is reserved."""
+    DEFERRED = "deferred"
+    """Reserved, but held back until the container's pages fit on the target."""
+    FOREIGN = "foreign"
+    """Somebody else chose the nodes; accounted where the size is known, never written."""
+
+
+RESERVING = frozenset({Phase.PLANNED, Phase.VERIFIED, Phase.DEFERRED})
+"""Phases whose containers must have an assignment in the books."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinRecord:
+    """
+    One container with nodes.
+
+    ``cgroup`` and ``inode`` say which directory is meant: a cgroup made anew under the same path has another
+    inode. ``nodes`` is what ``cpuset.mems`` shall be; ``original_mems`` what it was before our first write
+    (empty: inherited). ``explanation`` is ``None`` where nobody decided, as for a foreign pin. ``ended_ns`` is
+    the wall time at which the cgroup went while its pod lives on and keeps the reservation, else ``None``.
+    """
+
+    container_id: ContainerId
+    name: str
+    pod_uid: str | None
+    runtime: Runtime
+    cgroup: str
+    inode: int
+    owner: Owner
+    phase: Phase
+    nodes: NodeSet
+    original_mems: NodeSet
+    explanation: Explanation | None = None
+    message: str = ""
+    ended_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalRecord:
+    """A container whose request was refused and that runs on unrestricted; fields as in `plan.Refusal`."""
+
+    owner: Owner
+    container_id: ContainerId
+    name: str
+    inode: int
+    code: RefusalCode
+    kubelet_reason: str
+    message: str
+    explanation: Explanation
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """
+    Everything one generation of the file holds.
+
+    ``policy`` is the topology policy's word, ``boot_id`` the kernel's, ``saved_ns`` wall time in nanoseconds.
+    ``containers`` and ``refusals`` are keyed by cgroup path (``/system.slice/docker-….scope``).
+    """
+
+    policy: str
+    boot_id: str
+    saved_ns: int
+    books: Books
+    containers: Mapping[str, PinRecord] = field(default_factory=dict)
+    refusals: Mapping[str, RefusalRecord] = field(default_factory=dict)
+    version: int = CHECKPOINT_VERSION
+
+
+def record_problems(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """
+    Sentences about records and books that contradict each other; empty when all is well.
+
+    The books' own arithmetic is not looked at here.
+    """
+    problems: list[str] = []
+    assignments = checkpoint.books.assignments
+    explained: set[Owner] = set()
+    for cgroup, record in checkpoint.containers.items():
+        explained.add(record.owner)
+        if record.cgroup != cgroup:
+            problems.append(f"containers[{cgroup}]: its own cgroup is {record.cgroup}")
+        promised = NodeSet()
+        for block in assignments.get(record.owner, ()):
+            promised |= block.affinity
+        if record.phase in RESERVING and record.owner not in assignments:
+            problems.append(f"containers[{cgroup}]: {record.phase}, but nothing is reserved for {record.owner}")
+        elif not promised.issubset(record.nodes):
+            problems.append(
+                f"containers[{cgroup}]: pinned to nodes {record.nodes}, "
+                f"but memory is reserved on {promised} for {record.owner}"
+            )
+        if cgroup in checkpoint.refusals:
+            problems.append(f"containers[{cgroup}]: also among the refusals")
+    problems.extend(
+        f"entries[{owner}]: memory is reserved, but no container has it" for owner in assignments.keys() - explained
+    )
+    return tuple(sorted(problems))
