@@ -54,7 +54,7 @@ complete -F _numapin numapin
 
 
 def commands(parser: argparse.ArgumentParser, path: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Each command below *parser*, itself first, with its path (``""``, ``" checkpoint"``, ``" checkpoint show"``)."""
+    """Each command below *parser*, itself first, with its path (``""``, ``" checkpoint show"``)."""
     yield path, parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
