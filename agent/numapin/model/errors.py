@@ -13,6 +13,7 @@ The error tree. Constructors take facts, ``__str__`` makes the sentence, ``code`
         CheckpointCorrupt    not JSON, wrong checksum, wrong shape             exit 1
         CheckpointWrongVersion                                                 exit 1
         CheckpointUnwritable the file cannot be saved                          exit 1
+        CheckpointUnreadable the file is there and cannot be read              exit 1
       NotRunning             no daemon answers                                 exit 3
       AlreadyRunning         another daemon holds the state                    exit 1
       NotPermitted           root needed                                       exit 4
@@ -180,6 +181,12 @@ class CheckpointUnwritable(CheckpointError):
     """The file cannot be saved; nothing was written to any cgroup."""
 
     code = "checkpoint-unwritable"
+
+
+class CheckpointUnreadable(CheckpointError):
+    """The file is there, but nobody can say what is in it: not permitted, an I/O error, a symbolic link."""
+
+    code = "checkpoint-unreadable"
 
 
 class NotRunning(NumapinError):

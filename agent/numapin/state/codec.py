@@ -1,0 +1,266 @@
+"""The text of a checkpoint.
+
+Owns: the JSON layout, its checksum, and the conversion from and to the model. Must never: touch a disk.
+
+The file is one JSON object, one line per top-level key and per node, container and refusal, so that ``jq`` reads
+it and ``grep`` finds a container in it. ``machineState`` and ``entries`` have the kubelet's field names. The last
+key is ``checksum``: ``sha256:`` and the hex SHA-256 of the whole file with that value left empty. By hand::
+
+    sed 's/^"checksum":"sha256:[0-9a-f]*"$/"checksum":""/' state.json | sha256sum
+
+JSON strings hold no raw line ends, so that line exists once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from numapin.model.checkpoint import CHECKPOINT_VERSION, Checkpoint, PinRecord, RefusalRecord
+from numapin.model.errors import CheckpointCorrupt, CheckpointWrongVersion
+from numapin.model.memory import Block, Books, MemoryTable, MemoryType, NodeMap, NodeState, Owner
+from numapin.model.nodeset import NodeId, NodeSet
+from numapin.state import layout
+
+KIND = "Checkpoint"
+API_VERSION = "numapin/v1"
+
+_BLANK = b'"checksum":""\n}\n'
+_SEALED = re.compile(rb'\n"checksum":"sha256:([0-9a-f]{64})"\n\}\n\Z')
+_BYTES_PREFIX = "bytes:"
+
+_Record = PinRecord | RefusalRecord
+_T = TypeVar("_T")
+_V = TypeVar("_V")
+_R = TypeVar("_R", PinRecord, RefusalRecord)
+
+
+class CheckpointEncoder:
+    """
+    Encodes one checkpoint after the other and keeps the text of records it has seen.
+
+    Records are frozen, so the same object has the same text: a save after one new container among 500 encodes
+    one. Records that are not in the latest checkpoint are forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[int, tuple[_Record, bytes]] = {}
+
+    def encode(self, checkpoint: Checkpoint) -> bytes:
+        """Text of *checkpoint*, checksum included; equal values give equal bytes in any insertion order."""
+        lines: dict[int, tuple[_Record, bytes]] = {}
+        containers = self._records(checkpoint.containers, layout.pin, lines)
+        refusals = self._records(checkpoint.refusals, layout.refusal, lines)
+        self._lines = lines
+        nodes = checkpoint.books.node_map.nodes
+        machine = [(_json(str(n)), _json(_node_state(nodes[n]))) for n in sorted(nodes)]
+        head = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "version": checkpoint.version,
+            "policyName": checkpoint.policy,
+            "bootId": checkpoint.boot_id,
+            "savedNs": checkpoint.saved_ns,
+        }
+        body = b"".join(
+            (
+                b"{\n",
+                b"".join(_json(key) + b":" + _json(value) + b",\n" for key, value in head.items()),
+                _section("machineState", machine),
+                b'"entries":',
+                _json(_entries(checkpoint.books.assignments)),
+                b",\n",
+                _section("containers", containers),
+                _section("refusals", refusals),
+            )
+        )
+        digest = hashlib.sha256(body)
+        digest.update(_BLANK)
+        return body + b'"checksum":"sha256:' + digest.hexdigest().encode() + b'"\n}\n'
+
+    def _records(
+        self, records: Mapping[str, _R], convert: Callable[[_R], object], lines: dict[int, tuple[_Record, bytes]]
+    ) -> list[tuple[bytes, bytes]]:
+        """Key and text of each record, by cgroup."""
+        found: list[tuple[bytes, bytes]] = []
+        for cgroup in sorted(records):
+            record = records[cgroup]
+            known = self._lines.get(id(record))
+            if known is None or known[0] is not record:
+                known = (record, _json(convert(record)))
+            lines[id(record)] = known
+            found.append((_json(_path_text(cgroup)), known[1]))
+        return found
+
+
+def encode(checkpoint: Checkpoint) -> bytes:
+    """Text of one checkpoint; see `CheckpointEncoder.encode`."""
+    return CheckpointEncoder().encode(checkpoint)
+
+
+def decode(data: bytes, path: str | Path) -> Checkpoint:
+    """
+    Checkpoint from its text; nodes ascending, records by cgroup. *path* is for errors only.
+
+    Raises:
+        CheckpointCorrupt: Cut short, wrong checksum, not JSON, or a key with a value that cannot be; it names
+            the key.
+        CheckpointWrongVersion: Whole, but of another schema version.
+    """
+    shown = str(path)
+    sealed = _SEALED.search(data[-256:])
+    if sealed is None:
+        raise CheckpointCorrupt(shown, "checksum: the last line that carries it is missing; the file was cut short")
+    start = len(data) - (len(sealed[0]) - 1)
+    digest = hashlib.sha256(data[:start])
+    digest.update(_BLANK)
+    if digest.hexdigest() != sealed[1].decode():
+        raise CheckpointCorrupt(
+            shown, f"checksum: the file says {sealed[1].decode()[:12]}…, its content gives {digest.hexdigest()[:12]}…"
+        )
+    try:
+        header = msgspec.json.decode(data, type=layout.Header)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise CheckpointCorrupt(shown, f"not a checkpoint: {exc}") from exc
+    if header.kind != KIND:
+        raise CheckpointCorrupt(shown, f"kind: expected {KIND}, found {header.kind[:60]!r}")
+    if header.version != CHECKPOINT_VERSION:
+        raise CheckpointWrongVersion(
+            shown, f"version: this program reads {CHECKPOINT_VERSION}, the file has {header.version}"
+        )
+    try:
+        document = msgspec.json.decode(data, type=layout.Document)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise CheckpointCorrupt(shown, str(exc)) from exc
+    return _checkpoint(document, shown)
+
+
+def _checkpoint(document: layout.Document, shown: str) -> Checkpoint:
+    nodes = {
+        NodeId(n): _at(shown, f"machineState.{n}", _read_node_state, document.machine_state[n])
+        for n in sorted(document.machine_state)
+    }
+    assignments = {
+        Owner(pod, container): _at(shown, f"entries.{pod}.{container}", _read_blocks, blocks)
+        for pod, entry in document.entries.items()
+        for container, blocks in entry.items()
+    }
+    return Checkpoint(
+        policy=document.policy_name,
+        boot_id=document.boot_id,
+        saved_ns=document.saved_ns,
+        books=Books(NodeMap(nodes), assignments),
+        containers=_read_records(shown, "containers", document.containers, layout.read_pin),
+        refusals=_read_records(shown, "refusals", document.refusals, layout.read_refusal),
+        version=document.version,
+    )
+
+
+def _read_records(shown: str, key: str, found: Mapping[str, _T], convert: Callable[[str, _T], _R]) -> dict[str, _R]:
+    """Records by cgroup."""
+    records: dict[str, _R] = {}
+    for text, value in found.items():
+        try:
+            cgroup = _path_from_text(text)
+            records[cgroup] = convert(cgroup, value)
+        except ValueError as exc:
+            raise CheckpointCorrupt(shown, f"{key}.{text}: {exc}") from exc
+    return records
+
+
+def _at(shown: str, key: str, convert: Callable[[_T], _V], value: _T) -> _V:
+    """Convert *value*; a value that cannot be becomes an error that names *key*."""
+    try:
+        return convert(value)
+    except ValueError as exc:
+        raise CheckpointCorrupt(shown, f"{key}: {exc}") from exc
+
+
+def _section(key: str, lines: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """One object of the file with one member per line, and the comma after it."""
+    inside = b",\n".join(b":".join(line) for line in lines)
+    return b'"' + key.encode() + (b'":{\n' + inside + b"\n},\n" if inside else b'":{},\n')
+
+
+def _node_state(state: NodeState) -> layout.Node:
+    tables = {
+        t: layout.Table(m.total, m.system_reserved, m.allocatable, m.reserved, m.free)
+        for t, m in sorted(state.memory_map.items())
+    }
+    return layout.Node(state.number_of_assignments, tables, state.cells.ids())
+
+
+def _read_node_state(node: layout.Node) -> NodeState:
+    tables = {
+        MemoryType(t): MemoryTable(m.total, m.system_reserved, m.allocatable, m.reserved, m.free)
+        for t, m in node.memory_map.items()
+    }
+    return NodeState(tables, node.number_of_assignments, _nodes_from_ids(node.cells))
+
+
+def _entries(assignments: Mapping[Owner, tuple[Block, ...]]) -> dict[str, dict[str, list[layout.BlockOnDisk]]]:
+    entries: dict[str, dict[str, list[layout.BlockOnDisk]]] = {}
+    for owner in sorted(assignments):
+        blocks = [layout.BlockOnDisk(b.affinity.ids(), b.type, b.size_bytes) for b in assignments[owner]]
+        entries.setdefault(owner.pod, {})[owner.container] = blocks
+    return entries
+
+
+def _read_blocks(blocks: list[layout.BlockOnDisk]) -> tuple[Block, ...]:
+    return tuple(Block(_nodes_from_ids(b.numa_affinity), MemoryType(b.type), b.size) for b in blocks)
+
+
+@lru_cache(maxsize=4096)
+def _nodes_from_ids(ids: tuple[int, ...]) -> NodeSet:
+    return NodeSet.from_ids(ids)
+
+
+_encoder = msgspec.json.Encoder(enc_hook=layout.plain)
+
+
+def _json(value: object) -> bytes:
+    """
+    JSON of *value*.
+
+    Names of files may hold bytes that are not UTF-8; Python shows them as lone surrogates, which JSON cannot
+    carry. Cgroup paths are kept exactly (see `_path_text`), anything else gets ``\\ufffd`` in their place.
+    """
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return _encoder.encode(_without_surrogates(msgspec.to_builtins(value, enc_hook=layout.plain)))
+
+
+def _without_surrogates(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode() if _has_surrogates(value) else value
+    if isinstance(value, dict):
+        return {_without_surrogates(k): _without_surrogates(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_surrogates(v) for v in value]
+    return value
+
+
+def _has_surrogates(text: str) -> bool:
+    return any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def _path_text(path: str) -> str:
+    """A cgroup path as a JSON key: itself, or ``bytes:`` and hex when it is not UTF-8 (paths begin with ``/``)."""
+    if path.isascii() and not path.startswith(_BYTES_PREFIX):
+        return path
+    if _has_surrogates(path) or path.startswith(_BYTES_PREFIX):
+        return _BYTES_PREFIX + path.encode("utf-8", "surrogatepass").hex()
+    return path
+
+
+def _path_from_text(text: str) -> str:
+    if not text.startswith(_BYTES_PREFIX):
+        return text
+    return bytes.fromhex(text.removeprefix(_BYTES_PREFIX)).decode("utf-8", "surrogatepass")
