@@ -16,27 +16,34 @@ from numapin.cli.parser import build_parser
 _FILE_METAVARS = {"FILE", "DIR", "PATH"}
 
 _FUNCTION = r"""
-# Words typed before the cursor: verbs deepen the path, an option that takes a value claims the next word.
+# Words typed before the cursor: a verb deepens the path, an option that takes a value claims the next word,
+# and any other word is an argument. Bash makes a word of its own of the = in --output=json.
 _numapin() {
-    local current=${COMP_WORDS[COMP_CWORD]} path="" option="" word index
+    local current=${COMP_WORDS[COMP_CWORD]} path="" option="" count=0 word index
     for ((index = 1; index < COMP_CWORD; index++)); do
         word=${COMP_WORDS[index]}
-        if [[ -n $option ]]; then
+        if [[ $word == = ]]; then
+            continue
+        elif [[ -n $option ]]; then
             option=""
         elif [[ $word == -* ]]; then
             [[ $(_numapin_values "$path" "$word") ]] && option=$word
-        elif [[ $(_numapin_words "$path $word") ]]; then
+        elif [[ $(_numapin_options "$path $word") ]]; then
             path="$path $word"
+            count=0
+        else
+            ((count += 1))
         fi
     done
+    [[ $current != = ]] || current=""
 
     local choices
     if [[ -n $option ]]; then
         choices=$(_numapin_values "$path" "$option")
     elif [[ $current == -* ]]; then
-        choices=$(_numapin_words "$path")
+        choices=$(_numapin_options "$path")
     else
-        choices=$(_numapin_arguments "$path")
+        choices=$(_numapin_arguments "$path" "$count")
     fi
     COMPREPLY=()
     case $choices in
@@ -79,11 +86,11 @@ def values(action: argparse.Action) -> str | None:
 
 def render(parser: argparse.ArgumentParser) -> str:
     """The completion script for *parser*; valid for bash 4 and newer, without the bash-completion package."""
-    words, arguments, taking = [], [], []
+    shown, arguments, taking = [], [], []
     for path, command in commands(parser):
-        words.append(_case(path, " ".join(options(command))))
-        positional = [found for a in command._actions if not a.option_strings and (found := values(a))]
-        arguments.append(_case(path, positional[0] if positional else ":text"))
+        shown.append(_case(path, " ".join(options(command))))
+        positional = [found for action in command._actions if (found := values(action)) and not action.option_strings]
+        arguments += [_case(f"{path} {index}", found) for index, found in enumerate(positional)]
         for action in command._actions:
             if action.option_strings and (found := values(action)) is not None:
                 taking.append(_case([f"{path} {text}" for text in action.option_strings], found))
@@ -92,8 +99,8 @@ def render(parser: argparse.ArgumentParser) -> str:
         "\n".join(
             [
                 head,
-                *_lookup("_numapin_words", "$1", words),
-                *_lookup("_numapin_arguments", "$1", arguments),
+                *_lookup("_numapin_options", "$1", shown),
+                *_lookup("_numapin_arguments", "$1 $2", arguments),
                 *_lookup("_numapin_values", "$1 $2", taking),
             ]
         )
