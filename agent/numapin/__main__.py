@@ -1,0 +1,6 @@
+"""``python -m numapin``."""
+
+from numapin.cli.main import entry
+
+if __name__ == "__main__":
+    entry()
