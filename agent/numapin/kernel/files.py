@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from numapin.model.errors import CgroupGone, KernelReadError, KernelWriteError
@@ -18,17 +19,26 @@ MAX_READ_BYTES = 4 << 20
 _GONE = (errno.ENOENT, errno.ENODEV)
 
 
-def read_text(path: str | Path, *, dir_fd: int | None = None, max_bytes: int = MAX_READ_BYTES) -> str:
+def read_text(
+    path: str | Path,
+    *,
+    dir_fd: int | None = None,
+    max_bytes: int = MAX_READ_BYTES,
+    shown: str = "",
+    follow: bool = True,
+) -> str:
     """
     Whole content of a small file; bytes that are not UTF-8 become ``\\ufffd``.
 
-    With *dir_fd* the path is relative to that open directory and errors show it as given.
+    With *dir_fd* the path is relative to that open directory; errors show *shown*, or the path as given.
+    Without *follow* a symbolic link as the last component is refused (ELOOP).
 
     Raises:
         KernelReadError: Missing (ENOENT), unreadable, a directory, or longer than *max_bytes* (EFBIG).
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=dir_fd)
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
+        fd = os.open(path, flags, dir_fd=dir_fd)
         try:
             data = os.read(fd, 65_536)
             if data:  # sysfs and cgroupfs answer in one read; larger files need more
@@ -37,16 +47,16 @@ def read_text(path: str | Path, *, dir_fd: int | None = None, max_bytes: int = M
                     parts.append(data)
                     size += len(data)
                 if size > max_bytes:
-                    raise KernelReadError(str(path), errno.EFBIG)
+                    raise KernelReadError(shown or str(path), errno.EFBIG)
                 data = b"".join(parts)
         finally:
             os.close(fd)
     except OSError as exc:
-        raise KernelReadError(str(path), exc.errno or 0) from exc
+        raise KernelReadError(shown or str(path), exc.errno or 0) from exc
     return data.decode("utf-8", "replace")
 
 
-def read_optional(path: str | Path, *, dir_fd: int | None = None) -> str | None:
+def read_optional(path: str | Path, *, dir_fd: int | None = None, shown: str = "", follow: bool = True) -> str | None:
     """
     Like `read_text`, but ``None`` when the file does not exist (ENOENT, ENOTDIR) or its cgroup went (ENODEV).
 
@@ -54,7 +64,7 @@ def read_optional(path: str | Path, *, dir_fd: int | None = None) -> str | None:
         KernelReadError: It exists and cannot be read.
     """
     try:
-        return read_text(path, dir_fd=dir_fd)
+        return read_text(path, dir_fd=dir_fd, shown=shown, follow=follow)
     except KernelReadError as exc:
         if exc.errno in (*_GONE, errno.ENOTDIR):
             return None
@@ -96,3 +106,65 @@ def list_dir(path: str | Path) -> list[str]:
         return sorted(os.listdir(path))
     except OSError as exc:
         raise KernelReadError(str(path), exc.errno or 0) from exc
+
+
+def open_directory(path: str | Path) -> int:
+    """
+    Descriptor (``O_PATH``) of a directory; symbolic links in *path* are followed. The caller closes it.
+
+    Raises:
+        KernelReadError: Missing (ENOENT), not a directory (ENOTDIR), not permitted.
+    """
+    try:
+        return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as exc:
+        raise KernelReadError(str(path), exc.errno or 0) from exc
+
+
+def open_beneath(dir_fd: int, parts: Sequence[str], *, shown: str) -> int:
+    """
+    Descriptor (``O_PATH``) of the directory *parts* below *dir_fd*. The caller closes it and keeps *dir_fd*.
+
+    No component may be a symbolic link, ``..`` or on another file system, so the result is below *dir_fd*.
+
+    Raises:
+        KernelReadError: ENOENT or ENODEV when it does not exist, ENOTDIR for a file or a link, EXDEV for
+            another file system, EINVAL for a component that is no name.
+    """
+    if any(p in ("", ".", "..") or "/" in p or "\0" in p for p in parts):
+        raise KernelReadError(shown, errno.EINVAL)
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = -1
+    try:
+        fd = os.open(".", flags, dir_fd=dir_fd)
+        device = os.fstat(fd).st_dev
+        for part in parts:
+            inner = os.open(part, flags, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+        if os.fstat(fd).st_dev != device:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+    except OSError as exc:
+        if fd >= 0:
+            os.close(fd)
+        raise KernelReadError(shown, exc.errno or 0) from exc
+    return fd
+
+
+def list_subdirectories(path: str | Path, *, dir_fd: int | None = None) -> list[str]:
+    """
+    Names of the directories in a directory, sorted; symbolic links are left out.
+
+    Raises:
+        KernelReadError: Missing or unreadable.
+    """
+    fd = -1
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
+        with os.scandir(fd) as entries:
+            return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+    except OSError as exc:
+        raise KernelReadError(str(path), exc.errno or 0) from exc
+    finally:
+        if fd >= 0:
+            os.close(fd)

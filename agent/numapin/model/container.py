@@ -92,7 +92,11 @@ class ContainerRecord:
     and ``inode`` that directory's. ``limits`` are the live cgroup's, ``pod_limits`` the pod cgroup's. ``mems``
     is the cgroup's own value (empty: inherited), ``effective_mems`` what is granted, ``parent_mems`` what the
     parent grants. ``pod_qos`` is what the path says under kubepods. ``findings`` are sentences about
-    contradictions; any in ``doubts`` forbids a pin.
+    contradictions; any in ``doubts`` forbids a pin. ``pod_cgroup`` is the pod's own cgroup.
+
+    ``settled`` is false while the runtime may not have written the limits yet: then ``oci.limits`` fill what the
+    cgroup does not say. ``sizes_readable`` is false where no memory controller shows the container's limit.
+    ``cgroup_v1``: cpuset is on a v1 hierarchy.
     """
 
     id: ContainerId
@@ -112,6 +116,10 @@ class ContainerRecord:
     oci: OciFacts | None = None
     doubts: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
+    settled: bool = True
+    sizes_readable: bool = True
+    pod_cgroup: str | None = None
+    cgroup_v1: bool = False
 
     @property
     def owner(self) -> Owner:

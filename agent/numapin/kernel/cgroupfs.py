@@ -1,0 +1,350 @@
+"""The typed readers and the one writer of a cgroup's files.
+
+Owns: the formats of cgroup v1 and v2 files. Must never: write any file but ``cpuset.mems`` and, on v1,
+``cpuset.memory_migrate``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Mapping
+
+from numapin.kernel.cgroup_directory import CgroupDirectory, path_parts
+from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy
+from numapin.kernel.files import read_optional
+from numapin.model.container import Limits
+from numapin.model.errors import CgroupGone, KernelError, KernelFormatError, KernelWriteError
+from numapin.model.nodeset import CpuSet, NodeId, NodeSet
+
+_UNLIMITED_FROM = 2**62
+"""v1 prints "no limit" as 2^63 minus one page of any kind (4 KiB, 64 KiB, 1 GiB, ...)."""
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_SUBTREE_ROUNDS = 3
+"""How often a v1 subtree is walked again because a child cgroup appeared meanwhile."""
+
+
+class Cgroup(CgroupDirectory):
+    """An open cgroup of the cpuset hierarchy with typed files. See `CgroupDirectory` for the handle itself."""
+
+    __slots__ = ()
+
+    # cpuset
+
+    def read_cpuset_mems(self) -> NodeSet:
+        """
+        The cgroup's own ``cpuset.mems``; empty on v2 means inherited, on v1 not initialised yet.
+
+        Raises:
+            CgroupGone: Removed.
+            KernelReadError: ENOENT: cpuset is not enabled for this cgroup (or it is the root of v2).
+            KernelFormatError: Not a node list.
+        """
+        return self._nodes("mems")
+
+    def read_cpuset_mems_effective(self) -> NodeSet:
+        """
+        The nodes the kernel grants (``cpuset.mems.effective``; v1 ``cpuset.effective_mems``).
+
+        Raises: as `read_cpuset_mems`.
+        """
+        return self._nodes("mems.effective" if self.hierarchy.version is CgroupVersion.V2 else "effective_mems")
+
+    def write_cpuset_mems(self, nodes: NodeSet) -> None:
+        """
+        Ask the kernel for *nodes*; on v2 success says nothing about what is granted: read the effective set.
+
+        Where pages have to move this blocks until they have. The empty set is written as a newline, which the
+        kernel refuses (ENOSPC) for a populated cgroup; a write of nothing at all would be taken as success.
+
+        Raises:
+            CgroupGone: Removed.
+            KernelWriteError: EINVAL, ENOSPC, EACCES, EBUSY, EROFS and others, as the kernel said.
+        """
+        name = self.hierarchy.cpuset_prefix + "mems"
+        self._write(name, str(nodes) or "\n")
+
+    def set_memory_migrate(self) -> None:
+        """
+        On v1 make the kernel move pages with the next change of ``cpuset.mems``; v2 always does: no effect.
+
+        Must be done before the first change: pages left behind by an earlier one are never moved.
+
+        Raises: as `write_cpuset_mems`, and KernelReadError.
+        """
+        if self.hierarchy.version is CgroupVersion.V1:
+            name = self.hierarchy.cpuset_prefix + "memory_migrate"
+            if self._own(name).strip() != "1":
+                self._write(name, "1")
+
+    def write_subtree_mems(self, nodes: NodeSet) -> None:
+        """
+        `write_cpuset_mems` for this cgroup and, on v1, for the child cpusets that would forbid it.
+
+        v1 wants every child inside its parent at any time: all are widened from the top, then shrunk from the
+        bottom. A child that had its parent's nodes follows it; one with fewer keeps those of them that are in
+        the new set, or follows when none are. If the kernel refuses a step, what was changed is put back.
+
+        Raises: as `write_cpuset_mems`, and KernelReadError, KernelFormatError.
+        """
+        if self.hierarchy.version is CgroupVersion.V2 or not nodes or not self.children():
+            self.write_cpuset_mems(nodes)
+            return
+        for round_ in range(_SUBTREE_ROUNDS):
+            with contextlib.ExitStack() as stack:
+                steps = self._subtree_steps(nodes, stack)
+                try:
+                    _apply(steps)
+                except KernelWriteError as exc:
+                    _apply([(c, new, old) for c, old, new in steps], forgiving=True)
+                    if exc.errno != errno.EBUSY or round_ == _SUBTREE_ROUNDS - 1:
+                        raise
+                else:
+                    return
+
+    # sizes
+
+    def read_limits(self) -> Limits:
+        """
+        What the cgroup's own files limit; a controller that is not there limits nothing.
+
+        ``memory_reservation_bytes`` is ``memory.low`` (v1: the soft limit). On v1, where every cgroup has
+        CPUs, ``cpus`` is set only when they are fewer than the parent's.
+
+        Raises:
+            CgroupGone: Removed.
+            KernelFormatError: A file has another shape.
+
+        Source: Documentation/admin-guide/cgroup-v2.rst; cgroup-v1/{memory,hugetlb}.rst, sched-bwc.rst.
+        """
+        v2 = self._is_v2("memory")
+        with self._at("memory") as fd:
+            memory = self._limit(fd, "memory.max" if v2 else "memory.limit_in_bytes")
+            soft = self._limit(fd, "memory.low" if v2 else "memory.soft_limit_in_bytes")
+        quota, period, shares = self._cpu()
+        return Limits(
+            memory_bytes=memory,
+            memory_reservation_bytes=soft or None,
+            cpu_quota_us=quota,
+            cpu_period_us=period if quota is not None else None,
+            cpu_shares=shares,
+            cpus=self._explicit_cpus(),
+            hugetlb=self._hugetlb(),
+        )
+
+    def has_memory_limit_file(self) -> bool:
+        """True when the memory controller shows this cgroup's limit, limited or not."""
+        name = "memory.max" if self._is_v2("memory") else "memory.limit_in_bytes"
+        with self._at("memory") as fd:
+            return fd is not None and read_optional(name, dir_fd=fd) is not None
+
+    def read_memory_current(self) -> int | None:
+        """
+        Bytes charged to the cgroup and all below it, of every kind; ``None`` without a memory controller.
+
+        Raises:
+            CgroupGone: Removed.
+            KernelFormatError: Not a number.
+        """
+        name = "memory.current" if self._is_v2("memory") else "memory.usage_in_bytes"
+        with self._at("memory") as fd:
+            text = self._get(fd, name)
+        return None if text is None else self._int(name, text)
+
+    def read_memory_numa_stat(self) -> Mapping[NodeId, int] | None:
+        """
+        Bytes per node that a change of nodes would move: anonymous, shared and locked memory, all below included.
+
+        Page cache is left out: it does not move and proves nothing about a pin. Every node the kernel prints is
+        there, zeros too. ``None``: no memory controller, or a kernel without the file.
+
+        Raises:
+            CgroupGone: Removed.
+            KernelFormatError: Another shape.
+
+        Source: cgroup-v2.rst (``anon``, ``shmem`` in bytes); mm/memcontrol-v1.c memcg_numa_stat_show()
+        (``anon``, ``unevictable`` in pages, lines ``hierarchical_`` include what is below).
+        """
+        v2 = self._is_v2("memory")
+        with self._at("memory") as fd:
+            text = self._get(fd, "memory.numa_stat")
+        if text is None:
+            return None
+        lines: dict[str, list[str]] = {}
+        for line in text.splitlines():
+            words = line.replace("=", " ", 0 if v2 else 1).split()
+            if words:
+                lines[words[0]] = words[1:]
+        if v2:
+            wanted, unit = ["anon", "shmem"], 1
+        else:
+            prefix = "hierarchical_" if "hierarchical_anon" in lines else ""
+            wanted, unit = [f"{prefix}anon", f"{prefix}unevictable"], _PAGE_BYTES
+        sizes: dict[NodeId, int] = {}
+        for key in wanted:
+            for word in lines.get(key, ()):
+                node, equals, value = word.partition("=")
+                if not equals:
+                    continue  # v1's sum over the nodes
+                if not (node[:1] == "N" and node[1:].isdecimal() and value.isdecimal()):
+                    raise KernelFormatError(self._shown("memory.numa_stat"), text, "N<node>=<number>")
+                sizes[NodeId(int(node[1:]))] = sizes.get(NodeId(int(node[1:])), 0) + int(value) * unit
+        return dict(sorted(sizes.items()))
+
+    # processes
+
+    def is_populated(self) -> bool:
+        """
+        True when a process lives in the cgroup or below it; a removed cgroup is not populated.
+
+        Raises:
+            KernelReadError: Unreadable.
+        """
+        if self.hierarchy.version is CgroupVersion.V2:
+            text = read_optional("cgroup.events", dir_fd=self._fd)
+            if text is not None:
+                return "populated 1" in text.splitlines()
+        return next(self._members(), None) is not None
+
+    def pids(self) -> tuple[int, ...]:
+        """
+        Processes in the cgroup and below it, ascending; those that come and go meanwhile may be missing.
+
+        Where a threaded cgroup refuses to list processes, the processes of its threads.
+
+        Raises:
+            KernelReadError: Unreadable.
+        """
+        return tuple(sorted(set(self._members())))
+
+    # inside
+
+    def _subtree_steps(self, nodes: NodeSet, stack: contextlib.ExitStack) -> list[_Step]:
+        """This cgroup and all below it, parents first, each with its present and its new nodes."""
+        steps: list[_Step] = [(self, self.read_cpuset_mems(), nodes)]
+        for cgroup, old, new in steps:  # grows while it is walked
+            for name in cgroup.children():
+                with contextlib.suppress(CgroupGone):
+                    child = stack.enter_context(Cgroup(self.hierarchy, f"{cgroup.path.rstrip('/')}/{name}"))
+                    own = child.read_cpuset_mems()
+                    if own:  # an empty one is not initialised yet and in nobody's way
+                        steps.append((child, own, new if own == old else (own & new) or new))
+        return steps
+
+    def _nodes(self, name: str) -> NodeSet:
+        name = self.hierarchy.cpuset_prefix + name
+        text = self._own(name)
+        try:
+            return NodeSet.parse(text)
+        except ValueError as exc:
+            raise KernelFormatError(self._shown(name), text, "a list of nodes") from exc
+
+    def _int(self, name: str, text: str) -> int:
+        word = text.strip()
+        if not word.lstrip("-").isdecimal():
+            raise KernelFormatError(self._shown(name), text, "a number")
+        return int(word)
+
+    def _limit(self, fd: int | None, name: str) -> int | None:
+        """Limit in bytes; ``None`` for ``max``, v1's huge numbers and a missing file."""
+        text = self._get(fd, name)
+        if text is None or text.strip() == "max":
+            return None
+        value = self._int(name, text)
+        return value if 0 <= value < _UNLIMITED_FROM else None
+
+    def _cpu(self) -> tuple[int | None, int | None, int | None]:
+        """Quota and period in microseconds, and v1's shares (a v2 weight cannot be turned back into shares)."""
+        with self._at("cpu") as fd:
+            if self._is_v2("cpu"):
+                text = self._get(fd, "cpu.max")
+                words = (text or "max 100000").split()
+                if len(words) != 2:
+                    raise KernelFormatError(self._shown("cpu.max"), text or "", "quota and period")
+                quota = None if words[0] == "max" else self._int("cpu.max", words[0])
+                return quota, self._int("cpu.max", words[1]), None
+            values = [self._get(fd, n) for n in ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares")]
+        quota, period, shares = (None if v is None else self._int("cpu", v) for v in values)
+        return (quota if quota is not None and quota > 0 else None), period, shares
+
+    def _explicit_cpus(self) -> CpuSet | None:
+        name = self.hierarchy.cpuset_prefix + "cpus"
+        text = self._get(self._fd, name)
+        try:
+            cpus = CpuSet.parse(text or "")
+            if self.hierarchy.version is CgroupVersion.V1 and self.path != "/":
+                above = CpuSet.parse(self._get(self._fd, f"../{name}") or "")
+                cpus = CpuSet() if cpus == above else cpus
+        except ValueError as exc:
+            raise KernelFormatError(self._shown(name), text or "", "a list of CPUs") from exc
+        return cpus or None
+
+    def _hugetlb(self) -> dict[int, int]:
+        found = {}
+        ending = "max" if self._is_v2("hugetlb") else "limit_in_bytes"
+        with self._at("hugetlb") as fd:
+            for size in self.hierarchy.page_sizes if fd is not None else ():
+                value = self._limit(fd, f"hugetlb.{hugetlb_size_name(size)}.{ending}")
+                if value is not None:
+                    found[size] = value
+        return found
+
+
+def open_cgroup(hierarchy: Hierarchy, path: str) -> Cgroup:
+    """
+    Open the cgroup at *path* below the cpuset mount, following no link and staying on that file system.
+
+    Raises:
+        CgroupGone: It does not exist.
+        KernelReadError: A component is a link or a file (ENOTDIR), is ``..`` (EINVAL), or not permitted.
+    """
+    return Cgroup(hierarchy, path)
+
+
+def hugetlb_size_name(size_bytes: int) -> str:
+    """Page size as the hugetlb controller names it (``2MB``). Source: mm/hugetlb_cgroup.c, mem_fmt()."""
+    for unit, factor in (("GB", 1 << 30), ("MB", 1 << 20)):
+        if size_bytes >= factor:
+            return f"{size_bytes // factor}{unit}"
+    return f"{size_bytes >> 10}KB"
+
+
+def find_missing_cpuset(hierarchy: Hierarchy, path: str) -> str | None:
+    """
+    Highest cgroup above *path* on v2 whose ``cgroup.subtree_control`` lacks cpuset; ``None`` when none does.
+
+    Raises:
+        KernelReadError: Unreadable.
+    """
+    if hierarchy.version is CgroupVersion.V1:
+        return None
+    parts = path_parts(path)
+    for k in range(len(parts)):
+        above = "/" + "/".join(parts[:k])
+        text = read_optional(hierarchy.cpuset_mount.joinpath(*parts[:k], "cgroup.subtree_control"))
+        if text is not None and "cpuset" not in text.split():
+            return above
+    return None
+
+
+_Step = tuple[Cgroup, NodeSet, NodeSet]
+
+
+def _apply(steps: list[_Step], *, forgiving: bool = False) -> None:
+    """Widen from the top, then shrink from the bottom; children that went are passed over."""
+    changes = [(c, old, old | new) for c, old, new in steps] + [
+        (c, old | new, new) for c, old, new in reversed(steps)
+    ]
+    for cgroup, before, after in changes:
+        if before == after:
+            continue
+        try:
+            cgroup.write_cpuset_mems(after)
+        except CgroupGone:
+            if cgroup is steps[0][0] and not forgiving:
+                raise
+        except KernelError:
+            if not forgiving:
+                raise
