@@ -1,0 +1,273 @@
+"""Configuration: TOML files to one frozen value.
+
+Owns: files, their order, and telling every problem at once with file and key. Must never: guess what a wrong
+value meant, or import more than the standard library (``status`` reads it too).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from numapin.daemon.config_keys import (
+    KEYS,
+    TABLES,
+    LogFormat,
+    LogLevel,
+    parse_size,
+    read_node_id,
+    read_node_type,
+)
+from numapin.model.container import StandaloneQos
+from numapin.model.errors import ConfigError
+from numapin.model.memory import MEMORY, MemoryType, hugepages
+from numapin.model.nodeset import NodeId, NodeSet
+from numapin.model.plan import Scope, TopologyPolicy
+from numapin.model.quantity import format_bytes
+from numapin.model.topology import NodeKind, NumaNode, Topology
+
+CONFIG_FILE = Path("/etc/numapin/numapin.toml")
+DROP_IN_DIRECTORY = Path("/etc/numapin/conf.d")
+_MAX_FILE_BYTES = 1 << 20
+
+Problem = tuple[str, str, str]
+"""File, dotted key (empty: the file as a whole), sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """
+    What each node keeps for the system.
+
+    ``fraction_ppm``: millionths of a node's memory, but at least ``minimum_bytes``. ``nodes``: bytes by node and
+    memory type where the administrator gave them; they stand instead of the fraction.
+    """
+
+    fraction_ppm: int = 50_000
+    minimum_bytes: int = 64 << 20
+    nodes: Mapping[NodeId, Mapping[MemoryType, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """
+    Everything that can be configured, with the defaults of a machine without a file.
+
+    Times are nanoseconds. ``state_dir`` and ``socket`` are absolute paths of the machine described (`under`).
+    ``sources`` is the file each key that was set came from; it does not count in comparisons.
+    """
+
+    policy: TopologyPolicy = TopologyPolicy.RESTRICTED
+    scope: Scope = Scope.CONTAINER
+    prefer_closest: bool = False
+    retry_refused: bool = True
+    release_grace_ns: int = 30_000_000_000
+    full_pass_interval_ns: int = 60_000_000_000
+    state_dir: Path = Path("/var/lib/numapin")
+    socket: Path = Path("/run/numapin/api.sock")
+    qos_standalone: StandaloneQos = StandaloneQos.LIMITS
+    qos_system_containers: bool = False
+    reserved: Reserved = field(default_factory=Reserved)
+    cpu_less_nodes: NodeSet = field(default_factory=NodeSet)
+    v1_memory_migrate: bool = True
+    enable_controllers: bool = False
+    log_level: LogLevel = LogLevel.INFO
+    log_format: LogFormat = LogFormat.AUTO
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+
+def under(root: Path, path: Path) -> Path:
+    """*path*, which is absolute on the machine described, below *root*."""
+    return root / path.relative_to("/")
+
+
+def load_config(root: Path, file: Path | None = None) -> Config:
+    """
+    Configuration of the machine under *root*: ``numapin.toml``, then each ``conf.d/*.toml`` by name; a later
+    value wins, tables are merged key by key, lists are replaced. A missing file is no problem.
+
+    With *file* (taken as given, not below *root*) only that file is read, and it must exist.
+
+    Raises:
+        ConfigError: Every problem of every file.
+    """
+    reading = _Reading()
+    for path in _files(root, reading.problems) if file is None else (file,):
+        _read_file(path, reading, required=file is not None)
+    if reading.problems:
+        raise ConfigError(tuple(reading.problems))
+    reserved = replace(Reserved(nodes=reading.nodes), **reading.reserved)
+    return replace(Config(), **reading.values, reserved=reserved, sources=reading.sources)
+
+
+def reserved_bytes(config: Config, topology: Topology) -> dict[NodeId, dict[MemoryType, int]]:
+    """
+    Bytes kept for the system, by node with memory and by memory type; never more than the node has.
+
+    ``memory`` is always there; hugepage sizes only where configured and the node has such pages.
+    What does not fit is named by `reservation_problems`.
+    """
+    found: dict[NodeId, dict[MemoryType, int]] = {}
+    for node in topology.nodes.values():
+        if node.kind is NodeKind.MEMORYLESS:
+            continue
+        room = _room(node)
+        wanted: dict[MemoryType, int] = {MEMORY: _default_bytes(config.reserved, node)}
+        wanted.update(config.reserved.nodes.get(node.id, {}))
+        found[node.id] = {t: min(size, room[t]) for t, size in wanted.items() if t in room}
+    return found
+
+
+def reservation_problems(config: Config, topology: Topology) -> tuple[Problem, ...]:
+    """Configured reservations that this machine cannot keep, each with file, key and numbers; for `ConfigError`."""
+    problems: list[Problem] = []
+    for node_id, sizes in sorted(config.reserved.nodes.items()):
+        node = topology.nodes.get(node_id)
+        room = {} if node is None or node.kind is NodeKind.MEMORYLESS else _room(node)
+        for memory_type, size in sorted(sizes.items()):
+            key = f"reserved.node.{node_id}.{memory_type}"
+            if size == 0 or size <= room.get(memory_type, -1):
+                continue
+            if not room:
+                what = f"node {node_id} is not online; online are {topology.online}" if node is None else (
+                    f"node {node_id} has no memory"
+                )  # fmt: skip
+            elif memory_type not in room:
+                what = f"node {node_id} has no pages of this size"
+            else:
+                besides = " beside its hugepage pools" if memory_type == MEMORY else ""
+                what = (
+                    f"{format_bytes(size)} ({size} bytes) cannot be kept on node {node_id}, "
+                    f"which has {format_bytes(room[memory_type])} ({room[memory_type]} bytes){besides}"
+                )
+            problems.append((config.sources.get(key, ""), key, what))
+    return tuple(problems)
+
+
+def _room(node: NumaNode) -> dict[MemoryType, int]:
+    """Bytes of each memory type on *node*; ``memory`` without the hugepage pools."""
+    pools = sum(p.total_bytes for p in node.pools)
+    room = {MEMORY: max(0, node.memory_bytes - pools)}
+    room.update({hugepages(p.size_bytes): p.total_bytes for p in node.pools})
+    return room
+
+
+def _default_bytes(reserved: Reserved, node: NumaNode) -> int:
+    return max(reserved.minimum_bytes, node.memory_bytes * reserved.fraction_ppm // 1_000_000)
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Values by field, collected over the files."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    reserved: dict[str, Any] = field(default_factory=dict)
+    nodes: dict[NodeId, dict[MemoryType, int]] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def _files(root: Path, problems: list[Problem]) -> list[Path]:
+    directory = under(root, DROP_IN_DIRECTORY)
+    try:
+        names = sorted(p.name for p in directory.iterdir() if p.suffix == ".toml" and not p.name.startswith("."))
+    except (FileNotFoundError, NotADirectoryError):
+        names = []
+    except OSError as exc:
+        problems.append((str(directory), "", f"cannot be read: {_reason(exc)}"))
+        names = []
+    return [under(root, CONFIG_FILE), *(directory / n for n in names)]
+
+
+def _read_file(path: Path, reading: _Reading, *, required: bool) -> None:
+    shown = str(path)
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(_MAX_FILE_BYTES + 1)
+        if len(data) > _MAX_FILE_BYTES:
+            raise ValueError(f"larger than {_MAX_FILE_BYTES} bytes")
+        table = tomllib.loads(data.decode())
+    except FileNotFoundError:
+        if required:
+            reading.problems.append((shown, "", "there is no such file"))
+    except OSError as exc:
+        reading.problems.append((shown, "", f"cannot be read: {_reason(exc)}"))
+    except UnicodeDecodeError as exc:
+        line = data[: exc.start].count(b"\n") + 1
+        reading.problems.append((shown, "", f"not UTF-8 text (at line {line})"))
+    except RecursionError:
+        reading.problems.append((shown, "", "not TOML: nested too deeply"))
+    except ValueError as exc:
+        reading.problems.append((shown, "", f"not TOML: {exc}"))
+    else:
+        _take_table(shown, "", table, reading)
+
+
+def _take_table(file: str, prefix: str, table: Mapping[str, object], reading: _Reading) -> None:
+    for name, value in table.items():
+        key = prefix + name
+        if key in KEYS:
+            _take_key(file, key, value, reading)
+        elif key == "reserved.node" and isinstance(value, dict):
+            _take_nodes(file, value, reading)
+        elif key in TABLES and isinstance(value, dict):
+            _take_table(file, key + ".", value, reading)
+        elif key in TABLES or key == "reserved.node":
+            example = "[reserved.node.0]" if key == "reserved.node" else f"[{key}]"
+            reading.problems.append((file, key, f"must be a table, written as {example}"))
+        else:
+            reading.problems.append((file, _one_line(key), "unknown key" + _similar(key)))
+
+
+def _take_key(file: str, key: str, value: object, reading: _Reading) -> None:
+    try:
+        read = KEYS[key].read(value)
+    except ValueError as exc:
+        reading.problems.append((file, key, str(exc)))
+        return
+    section, _, name = KEYS[key].field.rpartition(".")
+    (reading.reserved if section else reading.values)[name] = read
+    reading.sources[key] = file
+
+
+def _take_nodes(file: str, table: Mapping[str, object], reading: _Reading) -> None:
+    """The tables ``[reserved.node.N]``."""
+    for word, sizes in table.items():
+        key = f"reserved.node.{_one_line(word)}"
+        try:
+            node = read_node_id(word)
+            if not isinstance(sizes, dict):
+                raise ValueError("must be a table, written as [reserved.node.0]")
+        except ValueError as exc:
+            reading.problems.append((file, key, str(exc)))
+            continue
+        for name, value in sizes.items():
+            try:
+                memory_type = read_node_type(name)
+                size = parse_size(value)
+            except ValueError as exc:
+                reading.problems.append((file, f"{key}.{_one_line(name)}", str(exc)))
+                continue
+            reading.nodes.setdefault(node, {})[memory_type] = size
+            reading.sources[f"reserved.node.{node}.{memory_type}"] = file
+
+
+def _similar(key: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(key, [*KEYS, "reserved.node"], n=1, cutoff=0.75)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _one_line(key: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in key)[:80]
+
+
+def _reason(exc: OSError) -> str:
+    code = exc.errno or 0
+    return f"{os.strerror(code)} ({errno.errorcode.get(code, str(code))})"
