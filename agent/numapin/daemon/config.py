@@ -25,14 +25,12 @@ from numapin.daemon.config_keys import (
 )
 from numapin.model.container import StandaloneQos
 from numapin.model.errors import ConfigError
-from numapin.model.memory import MEMORY, MemoryType, hugepages
+from numapin.model.memory import MEMORY, MemoryType
 from numapin.model.nodeset import NodeId, NodeSet
 from numapin.model.plan import Scope, TopologyPolicy
-from numapin.model.quantity import format_bytes
-from numapin.model.topology import NodeKind, NumaNode, Topology
+from numapin.model.topology import NumaNode, Topology
 
 CONFIG_FILE = Path("/etc/numapin/numapin.toml")
-DROP_IN_DIRECTORY = Path("/etc/numapin/conf.d")
 _MAX_FILE_BYTES = 1 << 20
 
 Problem = tuple[str, str, str]
@@ -91,74 +89,46 @@ def load_config(root: Path, file: Path | None = None) -> Config:
     Configuration of the machine under *root*: ``numapin.toml``, then each ``conf.d/*.toml`` by name; a later
     value wins, tables are merged key by key, lists are replaced. A missing file is no problem.
 
-    With *file* (taken as given, not below *root*) only that file is read, and it must exist.
+    With *file* (taken as given, not below *root*) it must exist, and the ``conf.d`` beside it is read after it.
 
     Raises:
         ConfigError: Every problem of every file.
     """
     reading = _Reading()
-    for path in _files(root, reading.problems) if file is None else (file,):
-        _read_file(path, reading, required=file is not None)
+    main = under(root, CONFIG_FILE) if file is None else file
+    _read_file(main, reading, required=file is not None)
+    for path in _drop_ins(main.parent / "conf.d", reading.problems):
+        _read_file(path, reading, required=False)
     if reading.problems:
         raise ConfigError(tuple(reading.problems))
     reserved = replace(Reserved(nodes=reading.nodes), **reading.reserved)
     return replace(Config(), **reading.values, reserved=reserved, sources=reading.sources)
 
 
-def reserved_bytes(config: Config, topology: Topology) -> dict[NodeId, dict[MemoryType, int]]:
+def reserved_bytes(
+    config: Config, topology: Topology, usable: NodeSet | None = None
+) -> dict[NodeId, dict[MemoryType, int]]:
     """
-    Bytes kept for the system, by node with memory and by memory type; never more than the node has.
+    Bytes kept for the system, by node and memory type.
 
-    ``memory`` is always there; hugepage sizes only where configured and the node has such pages.
-    What does not fit is named by `reservation_problems`.
+    *usable* nodes (``None``: all that have memory) get the fraction, at most what they have beside their hugepage
+    pools. What the administrator named stands as it is, also for nodes and sizes that are not there: whoever builds
+    the books knows whether it fits.
     """
     found: dict[NodeId, dict[MemoryType, int]] = {}
-    for node in topology.nodes.values():
-        if node.kind is NodeKind.MEMORYLESS:
-            continue
-        room = _room(node)
-        wanted: dict[MemoryType, int] = {MEMORY: _default_bytes(config.reserved, node)}
-        wanted.update(config.reserved.nodes.get(node.id, {}))
-        found[node.id] = {t: min(size, room[t]) for t, size in wanted.items() if t in room}
-    return found
-
-
-def reservation_problems(config: Config, topology: Topology) -> tuple[Problem, ...]:
-    """Configured reservations that this machine cannot keep, each with file, key and numbers; for `ConfigError`."""
-    problems: list[Problem] = []
-    for node_id, sizes in sorted(config.reserved.nodes.items()):
-        node = topology.nodes.get(node_id)
-        room = {} if node is None or node.kind is NodeKind.MEMORYLESS else _room(node)
-        for memory_type, size in sorted(sizes.items()):
-            key = f"reserved.node.{node_id}.{memory_type}"
-            if size == 0 or size <= room.get(memory_type, -1):
-                continue
-            if not room:
-                what = f"node {node_id} is not online; online are {topology.online}" if node is None else (
-                    f"node {node_id} has no memory"
-                )  # fmt: skip
-            elif memory_type not in room:
-                what = f"node {node_id} has no pages of this size"
-            else:
-                besides = " beside its hugepage pools" if memory_type == MEMORY else ""
-                what = (
-                    f"{format_bytes(size)} ({size} bytes) cannot be kept on node {node_id}, "
-                    f"which has {format_bytes(room[memory_type])} ({room[memory_type]} bytes){besides}"
-                )
-            problems.append((config.sources.get(key, ""), key, what))
-    return tuple(problems)
-
-
-def _room(node: NumaNode) -> dict[MemoryType, int]:
-    """Bytes of each memory type on *node*; ``memory`` without the hugepage pools."""
-    pools = sum(p.total_bytes for p in node.pools)
-    room = {MEMORY: max(0, node.memory_bytes - pools)}
-    room.update({hugepages(p.size_bytes): p.total_bytes for p in node.pools})
-    return room
+    for node_id in topology.with_memory if usable is None else usable:
+        found[node_id] = {MEMORY: _default_bytes(config.reserved, topology.nodes[node_id])}
+    for node_id, sizes in config.reserved.nodes.items():
+        named = {t: size for t, size in sizes.items() if size or node_id in found}
+        if named:
+            found[node_id] = {**found.get(node_id, {}), **named}
+    return dict(sorted(found.items()))
 
 
 def _default_bytes(reserved: Reserved, node: NumaNode) -> int:
-    return max(reserved.minimum_bytes, node.memory_bytes * reserved.fraction_ppm // 1_000_000)
+    wanted = max(reserved.minimum_bytes, node.memory_bytes * reserved.fraction_ppm // 1_000_000)
+    pools = sum(p.total_bytes for p in node.pools)
+    return min(wanted, max(0, node.memory_bytes - pools))
 
 
 @dataclass(slots=True)
@@ -172,16 +142,14 @@ class _Reading:
     problems: list[Problem] = field(default_factory=list)
 
 
-def _files(root: Path, problems: list[Problem]) -> list[Path]:
-    directory = under(root, DROP_IN_DIRECTORY)
+def _drop_ins(directory: Path, problems: list[Problem]) -> list[Path]:
     try:
-        names = sorted(p.name for p in directory.iterdir() if p.suffix == ".toml" and not p.name.startswith("."))
+        return sorted(p for p in directory.iterdir() if p.suffix == ".toml" and not p.name.startswith("."))
     except (FileNotFoundError, NotADirectoryError):
-        names = []
+        return []
     except OSError as exc:
         problems.append((str(directory), "", f"cannot be read: {_reason(exc)}"))
-        names = []
-    return [under(root, CONFIG_FILE), *(directory / n for n in names)]
+        return []
 
 
 def _read_file(path: Path, reading: _Reading, *, required: bool) -> None:
