@@ -1,0 +1,32 @@
+"""``numapin containers``: every container found, its class with the rule that gave it, its request and its nodes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from numapin.cli.client import request
+from numapin.model.errors import ExitStatus
+
+
+def run(args: argparse.Namespace) -> ExitStatus:
+    """
+    List what the daemon tracks, or with ``--root`` what a look at the cgroup tree finds.
+
+    Raises:
+        NotRunning, NotPermitted: As the API socket says.
+        NoCpusetController, KernelError, ConfigError: With ``--root``, when the tree cannot be read.
+    """
+    if args.root is not None:
+        from numapin.daemon.offline import found_containers
+
+        document = found_containers(args.root)
+    else:
+        document = request(args.socket, "containers")
+    if args.output == "json":
+        print(json.dumps(document, sort_keys=True, indent=2))
+    else:
+        from numapin.cli.render_status import render_containers
+
+        render_containers(document)
+    return ExitStatus.OK

@@ -1,0 +1,140 @@
+"""Tables of ``status`` and ``containers`` for people. Names come from containers: each is made safe first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from numapin.cli.table import console, grid
+from numapin.cli.text import bar, safe
+from numapin.model.nodeset import NodeSet
+from numapin.model.quantity import format_bytes
+
+Row = Mapping[str, Any]
+
+_WARN = ("refused", "failed", "deferred", "unpinned")
+
+
+def render_status(document: Row) -> None:
+    """Print a status document: a line about the daemon, the nodes with a bar each, groups, containers, findings."""
+    out = console()
+    out.print(_headline(document))
+    if not document["running"] and not document["checkpoint"]["found"]:
+        return
+    out.print()
+    out.print(_nodes(document["nodes"], bars=out.width >= 100, ascii_only=out.encoding.lower() != "utf-8"))
+    if document["groups"]:
+        groups = ", ".join(str(NodeSet.from_ids(g)) for g in document["groups"])
+        out.print(f"Groups of nodes tied by one container's memory: {groups}")
+    out.print()
+    containers = document["containers"]
+    if containers:
+        out.print(_containers(containers, classes=False))
+        for row in containers:
+            if row["message"]:
+                out.print(f"  {safe(_label(row))}: {row['state']}: {safe(row['message'], limit=600)}")
+    else:
+        out.print("No Guaranteed container.")
+    for held in document.get("held", ()):
+        nodes = NodeSet.from_ids(held["nodes"])
+        out.print(f"  {safe(held['name'])} ended; its memory on node {nodes} waits for its pod's next container")
+    if "counts" in document:
+        counts = ", ".join(f"{n} {word}" for word, n in document["counts"].items() if n) or "none"
+        out.print(f"All containers: {counts}")
+    for finding in document["findings"]:
+        out.print(f"! {finding['code']}: {safe(finding['message'], limit=600)}")
+
+
+def render_containers(document: Row) -> None:
+    """Print a containers document: one row each, and the rule that gave the class below rows with something to say."""
+    out = console()
+    rows: Sequence[Row] = document["containers"]
+    if not rows:
+        out.print("No containers found.")
+        return
+    out.print(_containers(rows, classes=True))
+    for row in rows:
+        for sentence in filter(None, (row["message"], *row["findings"])):
+            if row["state"] not in ("pinned", "not-managed"):
+                out.print(f"  {safe(_label(row))}: {row['state']}: {safe(sentence, limit=600)}")
+
+
+def _headline(document: Row) -> str:
+    if not document["running"]:
+        lines = [f"numapin is NOT RUNNING: {safe(document['why'], limit=400)}"]
+        if document["checkpoint"]["found"]:
+            age = format_age(max(0, int(time.time()) - document["saved_seconds"]))
+            lines.append(f"What follows is the checkpoint {document['checkpoint']['path']}, saved {age} ago:")
+        else:
+            lines.append(f"There is no checkpoint {document['checkpoint']['path']} either.")
+        return "\n".join(lines)
+    last = document["last_full_pass_seconds_ago"]
+    words = [
+        f"numapin {document['version']}",
+        f"policy {document['policy']}, {document['scope']} scope",
+        f"cgroup {document['cgroup_version']}",
+        f"up {format_age(document['uptime_seconds'])}",
+        "no full pass yet" if last is None else f"last full pass {format_age(int(last))} ago",
+    ]
+    dry = "\nDRY RUN: everything is decided and reported, nothing is written to any cgroup." if document["dry_run"] else ""
+    return " | ".join(words) + f"\n{document['summary']}" + dry
+
+
+def _nodes(nodes: Sequence[Row], *, bars: bool, ascii_only: bool) -> object:
+    table = grid("NODE", "MEMORY TYPE", ">TOTAL", ">SYSTEM", ">ALLOCATABLE", ">RESERVED", ">FREE", "USE", "GROUP")
+    for node in nodes:
+        if not node["used"]:
+            table.add_row(str(node["id"]), f"({node['kind']}, not used)", *[""] * 7)
+            continue
+        group = str(NodeSet.from_ids(node["cells"])) if len(node["cells"]) > 1 else ""
+        name = str(node["id"])
+        for kind, memory in node["memory_map"].items():
+            if not memory["total"]:
+                continue
+            share = memory["reserved"] / memory["allocatable"] if memory["allocatable"] > 0 else 0.0
+            use = f"{share:4.0%}"
+            if bars:
+                use = f"{bar(share, 16, ascii_only=ascii_only)} {use}"
+            sizes = ("total", "system_reserved", "allocatable", "reserved", "free")
+            table.add_row(name, kind, *[format_bytes(memory[s]) for s in sizes], use, group)
+            name = group = ""
+    return table
+
+
+def _containers(rows: Sequence[Row], *, classes: bool) -> object:
+    columns = ["CONTAINER", "NAME", "RUNTIME", "REQUEST", "NODES", "STATE"]
+    if classes:
+        columns[3:3] = ["CLASS", "RULE"]
+    table = grid(*columns)
+    for row in rows:
+        cells = [safe(row["id"])[:12], safe(_name(row)), row["runtime"] or ""]
+        if classes:
+            cells += [row["qos"], row["rule"]]
+        state = row["state"].upper() if row["state"] in _WARN else row["state"]
+        cells += [_request(row["request"]), str(NodeSet.from_ids(row["nodes"])) or "-", state]
+        table.add_row(*cells)
+    return table
+
+
+def _request(request: Mapping[str, int]) -> str:
+    parts = [f"{format_bytes(n)}" + ("" if t == "memory" else f" {t}") for t, n in request.items()]
+    return " + ".join(parts) or "-"
+
+
+def _name(row: Row) -> str:
+    pod = row.get("pod_name") or row.get("pod_uid")
+    return f"{pod}/{row['name']}" if pod else ("" if row["name"] == row["id"] else str(row["name"]))
+
+
+def _label(row: Row) -> str:
+    return _name(row) or str(row["id"])[:12]
+
+
+def format_age(seconds: int) -> str:
+    """Seconds as the two largest units (``3 h 12 min``)."""
+    for size, unit, small, small_unit in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= size:
+            rest = seconds % size // small
+            return f"{seconds // size} {unit}" + (f" {rest} {small_unit}" if rest else "")
+    return f"{seconds} s"

@@ -1,0 +1,40 @@
+"""``numapin status``: the books, the groups and every Guaranteed container, from the daemon or from its checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+
+from numapin.cli.client import request
+from numapin.model.errors import ExitStatus, NotRunning
+
+
+def run(args: argparse.Namespace) -> ExitStatus:
+    """
+    Show what the daemon says; with the daemon down show the checkpoint, say so, and return NOT_RUNNING.
+
+    Raises:
+        NotPermitted: Neither root nor in the group ``numapin``.
+        CheckpointError: The daemon is down and its checkpoint cannot be believed.
+    """
+    status = ExitStatus.OK
+    try:
+        document = request(args.socket, "status")
+    except NotRunning as exc:
+        from numapin.daemon.offline import offline_status
+
+        document = offline_status(args.state, str(exc))
+        status = ExitStatus.NOT_RUNNING
+    show(document, args.output)
+    return status
+
+
+def show(document: Mapping[str, object], output: str) -> None:
+    """Print a status document in the chosen form."""
+    if output == "json":
+        print(json.dumps(document, sort_keys=True, indent=2))
+        return
+    from numapin.cli.render_status import render_status
+
+    render_status(document)

@@ -1,0 +1,224 @@
+"""
+One container's decision: record → class → request → plan → the promise in the ledger.
+
+Owns: which rule applies to whom. Must never: write a cgroup or the disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from numapin.daemon.config import Config
+from numapin.daemon.ledger import Ledger
+from numapin.daemon.machine import Machine
+from numapin.daemon.tracked import ContainerState, Tracked
+from numapin.model.checkpoint import Phase, PinRecord, RefusalRecord
+from numapin.model.container import Classification, ContainerKind, ContainerRecord, QosClass
+from numapin.model.memory import Owner
+from numapin.model.nodeset import NodeId, NodeSet
+from numapin.model.plan import Plan, Refusal, Request
+from numapin.planner.accounting import account_foreign
+from numapin.planner.classify import classify
+from numapin.planner.placement import place
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """
+    The container's new view, and what to do in the cgroup.
+
+    ``pin`` asks for its nodes to be written; ``unpin`` for the value before our first write to be restored.
+    """
+
+    view: Tracked
+    pin: bool = False
+    unpin: PinRecord | None = None
+
+
+def classify_record(record: ContainerRecord, config: Config) -> Classification:
+    """Class and request of a record under the configuration."""
+    return classify(record, standalone=config.qos_standalone, lxc=config.qos_system_containers)
+
+
+def foreign_mems(record: ContainerRecord, ours: PinRecord | None) -> NodeSet | None:
+    """
+    Nodes that somebody else chose for this container, or ``None``.
+
+    Either its OCI document names them, or its cgroup has a value of its own that neither we nor the parent gave
+    (cgroup v1 copies the parent's value, v2 leaves it empty).
+    """
+    if record.oci is not None and record.oci.mems is not None:
+        return record.oci.mems
+    if ours is not None or not record.mems or record.mems == record.parent_mems:
+        return None
+    return record.mems
+
+
+class Admission:
+    """Decides for one record after the other against the ledger's books."""
+
+    def __init__(self, machine: Machine, ledger: Ledger, *, dry_run: bool) -> None:
+        self.machine = machine
+        self.ledger = ledger
+        self.dry_run = dry_run
+
+    def decide(self, record: ContainerRecord, *, resident: dict[NodeId, int] | None = None) -> Decision:
+        """
+        Decide about one container and note the promise or the refusal in the ledger (unsaved).
+
+        *resident* is what the container already holds per node, in bytes; it only breaks ties.
+        """
+        verdict = classify_record(record, self.machine.config)
+        pin = self.ledger.pins.get(record.cgroup)
+        if pin is not None and pin.inode != record.inode:  # another container under the same path
+            self.ledger.pins.pop(record.cgroup)
+            if pin.owner != record.owner:
+                self.ledger.drop_owner(pin.owner)
+            pin = None
+        if record.kind is not ContainerKind.CONTAINER:
+            return self._leave(record, verdict, ContainerState.UNMANAGED, verdict.reason)
+        if record.doubts:
+            return self._doubt(record, verdict, pin, "; ".join(record.doubts))
+        if verdict.qos is not QosClass.GUARANTEED:
+            return self._leave(record, verdict, ContainerState.UNMANAGED, verdict.reason, pin)
+        if not verdict.request:
+            return self._doubt(record, verdict, pin, verdict.reason)
+        ours = pin if pin is not None and pin.phase is not Phase.FOREIGN else None
+        if (theirs := foreign_mems(record, ours)) is not None:
+            return self._account(record, verdict, theirs)
+        return self._place(record, verdict, ours, resident or {})
+
+    def _leave(
+        self,
+        record: ContainerRecord,
+        verdict: Classification,
+        state: ContainerState,
+        message: str,
+        pin: PinRecord | None = None,
+    ) -> Decision:
+        """Not ours (any more): no promise; a pin of ours is taken back."""
+        self.ledger.drop(record.cgroup)
+        undo = pin if pin is not None and pin.phase in (Phase.PLANNED, Phase.VERIFIED) else None
+        return Decision(Tracked(record, verdict, state, message), unpin=undo)
+
+    def _doubt(
+        self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None, message: str
+    ) -> Decision:
+        """Unclear facts never give a pin and never take one away."""
+        if pin is not None and pin.phase is Phase.VERIFIED:
+            return Decision(Tracked(record, verdict, ContainerState.PINNED, message, pin.nodes))
+        self.ledger.drop(record.cgroup)
+        return Decision(Tracked(record, verdict, ContainerState.UNPINNED, message))
+
+    def _account(self, record: ContainerRecord, verdict: Classification, theirs: NodeSet) -> Decision:
+        """Somebody else's pin: its bytes are taken out of the books, its cgroup is left alone."""
+        owner = self._owner(record)
+        books, note = account_foreign(self.ledger.books, owner, verdict.request, theirs)
+        self.ledger.books = books
+        message = f"nodes {theirs} were chosen by somebody else" + (f"; {note}" if note else "")
+        self.ledger.set_pin(self._pin_record(record, owner, theirs, Phase.FOREIGN, message))
+        return Decision(Tracked(record, verdict, ContainerState.FOREIGN, message, theirs))
+
+    def _place(
+        self,
+        record: ContainerRecord,
+        verdict: Classification,
+        pin: PinRecord | None,
+        resident: dict[NodeId, int],
+    ) -> Decision:
+        owner = pin.owner if pin is not None else self._owner(record)
+        request = Request(
+            owner=owner,
+            sizes=verdict.request,
+            allowed=record.parent_mems & self.machine.usable,
+            normal=self.machine.topology.with_normal_memory,
+            ceilings=self.machine.ceilings(verdict.request),
+            resident=resident,
+            reusable=self.ledger.ended_of_pod(record.pod_uid, owner) if record.pod_uid is not None else (),
+        )
+        answer = place(self.ledger.books, request, self.machine.rules())
+        if isinstance(answer, Refusal):
+            return self._refuse(record, verdict, pin, answer)
+        return self._promise(record, verdict, pin, answer)
+
+    def _refuse(
+        self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None, refusal: Refusal
+    ) -> Decision:
+        if pin is not None:
+            # It grew beyond its nodes: the old promise and the pin stay, the wish is named.
+            message = f"keeps nodes {pin.nodes} with the old size; the new size is refused: {refusal.message}"
+            return Decision(Tracked(record, verdict, ContainerState.PINNED, message, pin.nodes))
+        self.ledger.refuse(
+            record.cgroup,
+            RefusalRecord(
+                inode=record.inode,
+                owner=refusal.owner,
+                container_id=record.id,
+                name=record.name,
+                code=refusal.code,
+                kubelet_reason=refusal.kubelet_reason,
+                message=refusal.message,
+                explanation=refusal.explanation,
+            ),
+        )
+        return Decision(Tracked(record, verdict, ContainerState.REFUSED, refusal.message))
+
+    def _promise(
+        self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None, plan: Plan
+    ) -> Decision:
+        unchanged = (
+            pin is not None
+            and pin.nodes == plan.nodes
+            and self.ledger.books.assignments.get(plan.owner) == plan.books.assignments.get(plan.owner)
+        )
+        if not unchanged:
+            used = set(plan.books.assignments)
+            for cgroup, old in list(self.ledger.pins.items()):
+                if old.ended_ns is not None and (old.owner not in used or old.owner == plan.owner):
+                    del self.ledger.pins[cgroup]  # its memory went to this container
+            self.ledger.books = plan.books
+            original = pin.original_mems if pin is not None else record.mems
+            self.ledger.set_pin(
+                self._pin_record(record, plan.owner, plan.nodes, Phase.PLANNED, "", original, plan)
+            )
+        granted = record.mems == plan.nodes and record.effective_mems == plan.nodes
+        if granted and not self.dry_run:
+            if pin is None or pin.phase is not Phase.VERIFIED:
+                self.ledger.update_pin(record.cgroup, phase=Phase.VERIFIED)
+            return Decision(Tracked(record, verdict, ContainerState.PINNED, "", plan.nodes))
+        state = ContainerState.WOULD_PIN if self.dry_run else ContainerState.PINNING
+        return Decision(Tracked(record, verdict, state, "", plan.nodes), pin=not self.dry_run)
+
+    def _owner(self, record: ContainerRecord) -> Owner:
+        """The record's owner; its cgroup path where another living container of another runtime has the same id."""
+        owner = record.owner
+        other = self.ledger.holder(owner)
+        if record.pod_uid is None and other is not None and other.cgroup != record.cgroup:
+            return Owner(record.cgroup, record.cgroup)
+        return owner
+
+    def _pin_record(
+        self,
+        record: ContainerRecord,
+        owner: Owner,
+        nodes: NodeSet,
+        phase: Phase,
+        message: str,
+        original: NodeSet | None = None,
+        plan: Plan | None = None,
+    ) -> PinRecord:
+        return PinRecord(
+            container_id=record.id,
+            name=record.name,
+            pod_uid=record.pod_uid,
+            runtime=record.runtime,
+            cgroup=record.cgroup,
+            inode=record.inode,
+            owner=owner,
+            phase=phase,
+            nodes=nodes,
+            original_mems=record.mems if original is None else original,
+            explanation=plan.explanation if plan is not None else None,
+            message=message,
+            ended_ns=None,
+        )

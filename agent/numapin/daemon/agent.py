@@ -1,0 +1,339 @@
+"""
+The agent: what happens on an event, on the slow pass, when a write is done, when the machine changes.
+
+Owns: one view per container, and the order *decide → save → write → verify → report*. Must never: block on a
+page migration, or write a cgroup it has not recognised as a container.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from numapin.daemon.admission import Admission, Decision
+from numapin.daemon.delivery import DriftWatch, Delivery
+from numapin.daemon.ledger import Ledger
+from numapin.daemon.machine import Machine
+from numapin.daemon.pinning import Outcome, Writer
+from numapin.daemon.report import Counters, Reporter
+from numapin.daemon.tracked import ContainerState, Tracked, Youngsters
+from numapin.kernel.cgroupfs import Cgroup
+from numapin.kernel.clock import Clock
+from numapin.model.checkpoint import Checkpoint
+from numapin.model.container import ContainerRecord
+from numapin.model.errors import CheckpointUnwritable, ConfigError, KernelError
+from numapin.model.nodeset import NodeId
+
+
+class Finder(Protocol):
+    """Finds containers (`numapin.kernel.discovery.Discovery`)."""
+
+    def scan(self) -> list[ContainerRecord]: ...
+
+    def inspect(self, path: str) -> ContainerRecord | None: ...
+
+    def open(self, path: str) -> Cgroup: ...
+
+
+class Agent:
+    """One view per container, and everything that changes it. Single-threaded; only `Writer` has threads."""
+
+    def __init__(
+        self,
+        *,
+        machine: Machine,
+        finder: Finder,
+        drift: DriftWatch,
+        ledger: Ledger,
+        writer: Writer,
+        clock: Clock,
+        reporter: Reporter,
+        migrate_v1: bool,
+        dry_run: bool,
+    ) -> None:
+        self.machine = machine
+        self.ledger = ledger
+        self.dry_run = dry_run
+        self.views: dict[str, Tracked] = {}
+        self.last_pass_ns: int | None = None
+        self._finder = finder
+        self._clock = clock
+        self._reporter = reporter
+        self._log = reporter.log
+        self._delivery = Delivery(
+            opener=finder,
+            drift=drift,
+            ledger=ledger,
+            writer=writer,
+            reporter=reporter,
+            migrate_v1=migrate_v1,
+            dry_run=dry_run,
+        )
+        self._young = Youngsters()
+        self._grace: dict[str, int] = {}  # cgroup of an ended container -> monotonic ns when its memory goes
+        self._released = False
+
+    @property
+    def counters(self) -> Counters:
+        """Events since the daemon started."""
+        return self._reporter.counters
+
+    # ---- start -----------------------------------------------------------------------------------------------
+
+    def adopt(self, checkpoint: Checkpoint) -> None:
+        """
+        Continue from what an earlier run promised, on the machine as it is now.
+
+        Living containers keep nodes and memory; what is gone is given back. Nothing is written here.
+        """
+        ledger, now = self.ledger, self._clock.monotonic_ns()
+        ledger.adopt(checkpoint)
+        records = {r.cgroup: r for r in self._finder.scan()}
+        owners = {r.owner for r in records.values()} | {
+            p.owner for p in ledger.pins.values() if p.cgroup in records
+        }
+        pods = {r.pod_uid for r in records.values() if r.pod_uid is not None}
+        same_boot = checkpoint.boot_id == ledger.boot_id
+        released: list[str] = []
+        for cgroup, pin in list(ledger.pins.items()):
+            alive = records.get(cgroup)
+            if alive is not None and alive.inode == pin.inode and same_boot and pin.ended_ns is None:
+                continue
+            if pin.owner in owners:
+                del ledger.pins[cgroup]  # the same container in a new cgroup: its memory waits for it
+            elif pin.pod_uid in pods:
+                ledger.update_pin(cgroup, ended_ns=pin.ended_ns or self._clock.wall_ns())
+                self._grace[cgroup] = now + self.machine.config.release_grace_ns
+            elif ledger.drop(cgroup):
+                released.append(str(pin.owner))
+        for owner in [o for o in ledger.books.assignments if o not in owners]:
+            if ledger.drop_owner(owner):
+                released.append(str(owner))
+        for cgroup in [c for c, r in ledger.refusals.items() if c not in records or records[c].inode != r.inode]:
+            del ledger.refusals[cgroup]
+            ledger.dirty = True
+        ledger.rebase(self.machine.node_map)
+        self._log.info(
+            "checkpoint_adopted", pins=len(ledger.pins), released=sorted(set(released)), same_boot=same_boot
+        )
+
+    # ---- events ----------------------------------------------------------------------------------------------
+
+    def full_pass(self) -> None:
+        """Look at everything: the safety net under the events, and the first look at start."""
+        records = self._finder.scan()
+        alive = {r.cgroup for r in records}
+        self._ended([path for path in self.views if path not in alive])
+        self._admit([r for r in records if self._needs_decision(r)])
+        self._retry(everything=True)
+        self.last_pass_ns = self._clock.monotonic_ns()
+
+    def on_created(self, paths: Iterable[str]) -> None:
+        """Cgroups appeared, or their runtime's state did: look whether they are containers."""
+        found = [self._inspect(path) for path in dict.fromkeys(paths)]
+        self._admit([r for r in found if r is not None and self._needs_decision(r)])
+
+    def on_removed(self, paths: Iterable[str]) -> None:
+        """Cgroups went; one that was made anew under the same path meanwhile is another container."""
+        gone = [p for p in dict.fromkeys(paths) if p in self.views]
+        self._ended(gone)
+        self._retry()
+
+    def on_mems_written(self, paths: Iterable[str]) -> None:
+        """Somebody wrote a pinned container's ``cpuset.mems``, perhaps we: put it right where it is not."""
+        for path in dict.fromkeys(paths):
+            view = self.views.get(path)
+            if view is None or view.state is not ContainerState.PINNED or view.cgroup is None:
+                continue
+            try:
+                found = view.cgroup.read_cpuset_mems()
+            except KernelError:
+                continue
+            if found != view.nodes:
+                view.repairs += 1
+                self.counters.repairs += 1
+                self._log.warning(
+                    "drift_repaired", container_id=view.record.id, cgroup=path, mems=str(view.nodes), found=str(found)
+                )
+                self._delivery.write(view, self.machine)
+
+    def on_outcomes(self, outcomes: Iterable[Outcome]) -> None:
+        """Writes are done: note what the kernel granted."""
+        for outcome in outcomes:
+            view = self.views.get(outcome.path)
+            if view is not None and view.record.inode == outcome.inode:
+                self._delivery.verify(view, outcome)
+
+    def on_machine(self, machine: Machine) -> None:
+        """The machine or the configuration changed: put the promises onto it and try again what did not fit."""
+        if machine.node_map != self.machine.node_map:
+            self._log.info("machine_changed", online=str(machine.topology.online))
+            self.ledger.rebase(machine.node_map)
+        self.machine = machine
+        self._retry(everything=True)
+
+    def due(self, now_ns: int) -> None:
+        """Look again at young containers, and give back what waited long enough."""
+        if paths := self._young.take_due(now_ns):
+            self.on_created(paths)
+        for cgroup in [c for c, at in self._grace.items() if at <= now_ns]:
+            del self._grace[cgroup]
+            pin = self.ledger.pins.get(cgroup)
+            if pin is not None and pin.ended_ns is not None and self.ledger.drop(cgroup):
+                self._released = True
+                self._log.info("reservation_released", container_id=pin.container_id, cgroup=cgroup)
+        self._retry()
+
+    def next_due_ns(self) -> int | None:
+        """Monotonic time of the next `due`, or ``None``."""
+        times = [*self._grace.values()]
+        if (young := self._young.next_ns()) is not None:
+            times.append(young)
+        return min(times, default=None)
+
+    def flush(self) -> None:
+        """Save what the last batch's writes brought, if anything."""
+        if self.ledger.dirty:
+            self._save()
+
+    def close(self) -> None:
+        """Save and let go of every descriptor; pins stay as they are."""
+        self.flush()
+        for view in self.views.values():
+            view.close()
+
+    # ---- decisions -------------------------------------------------------------------------------------------
+
+    def _inspect(self, path: str) -> ContainerRecord | None:
+        try:
+            return self._finder.inspect(path)
+        except KernelError as exc:
+            self._log.warning("container_unreadable", cgroup=path, code=exc.code, reason=str(exc))
+            return None
+
+    def _needs_decision(self, record: ContainerRecord) -> bool:
+        """True for a new container, and for one with other facts than at its last decision."""
+        view = self.views.get(record.cgroup)
+        if view is None or view.record.inode != record.inode or view.state is ContainerState.FAILED:
+            return True
+        if view.state is ContainerState.PINNED and record.mems != view.nodes:
+            return True
+        return facts(view.record) != facts(record)
+
+    def _admit(self, records: Sequence[ContainerRecord]) -> None:
+        """Decide about all, save once, then write each."""
+        if not records:
+            return
+        self._refresh_pools()
+        mark = self.ledger.mark()
+        admission = Admission(self.machine, self.ledger, dry_run=self.dry_run)
+        decided = [admission.decide(r, resident=self._resident(r)) for r in records]
+        if self.ledger.dirty and not self._save():
+            self.ledger.undo(mark)
+            for decision in decided:
+                if decision.pin:
+                    continue  # stays undecided and is looked at again at the next pass
+                self._show(decision)
+            return
+        for decision in decided:
+            self._show(decision)
+        for decision in decided:
+            self._act(decision)
+
+    def _refresh_pools(self) -> None:
+        """Read the hugepage pools again: they change without any event."""
+        try:
+            machine = self.machine.with_pools()
+        except (KernelError, ConfigError) as exc:
+            self._log.warning("pools_unreadable", code=exc.code, reason=str(exc))
+            return
+        if machine.node_map != self.machine.node_map:
+            self._log.info("hugepage_pools_changed")
+            self.ledger.rebase(machine.node_map)
+        self.machine = machine
+
+    def _resident(self, record: ContainerRecord) -> dict[NodeId, int]:
+        """Bytes per node that a container without a pin holds already; empty when unknown."""
+        if record.cgroup in self.ledger.pins:
+            return {}
+        try:
+            with self._finder.open(record.cgroup) as cgroup:
+                return dict(cgroup.read_memory_numa_stat() or {})
+        except KernelError:
+            return {}
+
+    def _show(self, decision: Decision) -> None:
+        """Make a decision's view the container's view."""
+        view = decision.view
+        path, old = view.record.cgroup, self.views.get(view.record.cgroup)
+        if old is not None and old.record.inode == view.record.inode:
+            view.cgroup, old.cgroup = old.cgroup, None
+            view.repairs, view.seen_ns, view.said = old.repairs, old.seen_ns, old.said
+        else:
+            view.seen_ns = self._clock.monotonic_ns() if self.last_pass_ns is not None else 0
+        if old is not None:
+            old.close()
+        self.views[path] = view
+        if view.record.settled or view.nodes:
+            self._young.drop(path)
+        else:
+            self._young.add(path, view.seen_ns or self._clock.monotonic_ns())
+
+    def _act(self, decision: Decision) -> None:
+        view = decision.view
+        if decision.unpin is not None:
+            self._delivery.restore(view, decision.unpin)
+            self._released = True
+        if decision.pin:
+            self._delivery.write(view, self.machine)
+            return
+        if view.state is ContainerState.PINNED:
+            self._delivery.keep(view)
+        self._reporter.container(view)
+
+    # ---- ends and retries ------------------------------------------------------------------------------------
+
+    def _ended(self, paths: Sequence[str]) -> None:
+        now = self._clock.monotonic_ns()
+        for path in paths:
+            view = self.views.pop(path)
+            self._young.drop(path)
+            self._delivery.forget(view)
+        for path in paths:
+            pin = self.ledger.pins.get(path)
+            if pin is not None and pin.pod_uid is not None and self._pod_lives(pin.pod_uid):
+                self.ledger.update_pin(path, ended_ns=self._clock.wall_ns())
+                self._grace[path] = now + self.machine.config.release_grace_ns
+                self._log.info("container_ended", container_id=pin.container_id, cgroup=path, kept_for=pin.pod_uid)
+                continue
+            released = self.ledger.drop(path)
+            self._released |= released
+            self._log.info("container_ended", cgroup=path, released=released)
+
+    def _pod_lives(self, pod_uid: str) -> bool:
+        return any(v.record.pod_uid == pod_uid for v in self.views.values())
+
+    def _retry(self, *, everything: bool = False) -> None:
+        """Try again what was refused or held back, when memory was released or the machine was looked at."""
+        if not (self._released or everything):
+            return
+        self._released = False
+        for view in [v for v in self.views.values() if v.state is ContainerState.DEFERRED]:
+            self._delivery.write(view, self.machine)
+        if self.machine.config.retry_refused:
+            refused = [v.record.cgroup for v in self.views.values() if v.state is ContainerState.REFUSED]
+            self._admit([r for r in map(self._inspect, refused) if r is not None])
+
+    def _save(self) -> bool:
+        try:
+            self.ledger.save()
+        except CheckpointUnwritable as exc:
+            self._log.error("checkpoint_unwritable", code=exc.code, reason=str(exc))
+            return False
+        self.counters.saves += 1
+        return True
+
+
+def facts(record: ContainerRecord) -> tuple[object, ...]:
+    """What a decision depends on and can change while a container lives."""
+    return (record.limits, record.pod_limits, record.parent_mems, record.doubts, record.name, record.kind, record.oci)

@@ -1,0 +1,143 @@
+"""
+The promises of this daemon: books, pin records, refusals, and their way to the disk.
+
+Owns: the order *decide, save, then write*. Must never: write a cgroup.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from numapin.kernel.clock import Clock
+from numapin.model.checkpoint import Checkpoint, PinRecord, RefusalRecord
+from numapin.model.errors import CheckpointUnwritable
+from numapin.model.memory import Books, NodeMap, Owner
+from numapin.planner.accounting import rebase, release
+from numapin.state.checkpoint import CheckpointFile
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What `Ledger.undo` goes back to."""
+
+    books: Books
+    pins: dict[str, PinRecord]
+    refusals: dict[str, RefusalRecord]
+    dirty: bool
+
+
+class Ledger:
+    """
+    The current promises, keyed by cgroup path, and the file they are kept in.
+
+    ``file`` is ``None`` in a dry run: nothing is saved then. ``save_error`` is the last failed save's error until
+    one succeeds; while it stands, no new promise is made.
+    """
+
+    def __init__(self, file: CheckpointFile | None, *, policy: str, boot_id: str, clock: Clock, books: Books) -> None:
+        self.file = file
+        self.policy = policy
+        self.boot_id = boot_id
+        self.books = books
+        self.pins: dict[str, PinRecord] = {}
+        self.refusals: dict[str, RefusalRecord] = {}
+        self.dirty = False
+        self.save_error: CheckpointUnwritable | None = None
+        self.saves = 0
+        self._clock = clock
+
+    def adopt(self, checkpoint: Checkpoint) -> None:
+        """Take over what an earlier run promised; the caller then drops what is gone and rebases."""
+        self.books = checkpoint.books
+        self.pins = dict(checkpoint.containers)
+        self.refusals = dict(checkpoint.refusals)
+
+    def mark(self) -> Mark:
+        """Remember the present promises before a batch of decisions."""
+        return Mark(self.books, dict(self.pins), dict(self.refusals), self.dirty)
+
+    def undo(self, mark: Mark) -> None:
+        """Forget every change since *mark*."""
+        self.books, self.pins, self.refusals = mark.books, dict(mark.pins), dict(mark.refusals)
+        self.dirty = mark.dirty
+
+    def snapshot(self) -> Checkpoint:
+        """The value that the file would hold now."""
+        return Checkpoint(
+            policy=self.policy,
+            boot_id=self.boot_id,
+            saved_ns=self._clock.wall_ns(),
+            books=self.books,
+            containers=dict(self.pins),
+            refusals=dict(self.refusals),
+        )
+
+    def save(self) -> None:
+        """
+        Put the present promises on disk.
+
+        Raises:
+            CheckpointUnwritable: The file could not be saved; the one on disk is the old one.
+        """
+        if self.file is not None:
+            try:
+                self.file.save(self.snapshot())
+            except CheckpointUnwritable as exc:
+                self.save_error = exc
+                raise
+            self.saves += 1
+        self.save_error = None
+        self.dirty = False
+
+    def rebase(self, node_map: NodeMap) -> None:
+        """Put the same assignments onto a machine that changed."""
+        self.books = rebase(self.books, node_map)
+        self.dirty = True
+
+    def set_pin(self, pin: PinRecord) -> None:
+        """Add or replace the record of one cgroup; a refusal of the same cgroup is over."""
+        self.pins[pin.cgroup] = pin
+        self.refusals.pop(pin.cgroup, None)
+        self.dirty = True
+
+    def update_pin(self, cgroup: str, **changes: object) -> None:
+        """Replace fields of one record; nothing happens when it is gone."""
+        if (pin := self.pins.get(cgroup)) is not None:
+            self.pins[cgroup] = replace(pin, **changes)  # type: ignore[arg-type]  # names are PinRecord's
+            self.dirty = True
+
+    def refuse(self, cgroup: str, refusal: RefusalRecord) -> None:
+        """Note a refusal; the container has no promise."""
+        self.refusals[cgroup] = refusal
+        self.dirty = True
+
+    def drop(self, cgroup: str) -> bool:
+        """
+        Forget a cgroup's record and give its memory back, unless another live record has the same owner.
+
+        Returns whether memory was given back.
+        """
+        self.refusals.pop(cgroup, None)
+        pin = self.pins.pop(cgroup, None)
+        if pin is None:
+            return False
+        self.dirty = True
+        return self.drop_owner(pin.owner)
+
+    def drop_owner(self, owner: Owner) -> bool:
+        """Give an owner's memory back when no record needs it any more; returns whether it did."""
+        if owner not in self.books.assignments or any(p.owner == owner for p in self.pins.values()):
+            return False
+        self.books = release(self.books, owner)
+        self.dirty = True
+        return True
+
+    def holder(self, owner: Owner) -> PinRecord | None:
+        """A record of a living cgroup with this owner."""
+        return next((p for p in self.pins.values() if p.owner == owner and p.ended_ns is None), None)
+
+    def ended_of_pod(self, pod_uid: str, besides: Owner) -> tuple[Owner, ...]:
+        """Owners of the pod's ended containers whose memory waits for the pod's next container."""
+        waiting = {p.owner for p in self.pins.values() if p.pod_uid == pod_uid and p.ended_ns is not None}
+        alive = {p.owner for p in self.pins.values() if p.ended_ns is None}
+        return tuple(sorted(waiting - alive - {besides}))

@@ -1,0 +1,262 @@
+"""
+The loop: one selector over events, signals, finished writes and the API; timers are its timeout.
+
+Owns: when something runs, and the one broad ``except``. Must never: decide about a container.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from numapin.daemon.agent import Agent
+from numapin.daemon.logs import Log
+from numapin.daemon.notify import Notifier
+from numapin.daemon.pinning import Writer
+from numapin.kernel.clock import Clock
+from numapin.kernel.watch import CgroupEvent, EventKind
+from numapin.model.errors import ConfigError, ExitStatus, InvariantError, KernelError
+
+FLUSH_NS = 200_000_000
+"""How long the result of a write may wait for its own save; the promise itself is on disk before the write."""
+
+SETTLE_NS = 300_000_000
+"""After the last uevent before the machine is read again: a DIMM comes as a burst of blocks."""
+
+
+class Source(Protocol):
+    """A descriptor with events to read."""
+
+    def fileno(self) -> int: ...
+
+    def read(self) -> list[CgroupEvent]: ...
+
+
+class Hotplug(Protocol):
+    """Kernel uevents of memory and nodes; `read` empties the socket and says whether any came."""
+
+    def fileno(self) -> int: ...
+
+    def drain(self) -> bool: ...
+
+
+class Api(Protocol):
+    """The API socket in the loop."""
+
+    def attach(self, selector: selectors.BaseSelector) -> None: ...
+
+    def ready(self, key: selectors.SelectorKey, now_ns: int) -> None: ...
+
+    def expire(self, now_ns: int) -> int | None: ...
+
+    def close(self) -> None: ...
+
+
+class Loop:
+    """Runs an agent until SIGTERM or SIGINT."""
+
+    def __init__(
+        self,
+        *,
+        agent: Agent,
+        writer: Writer,
+        cgroups: Source,
+        runtimes: Source | None,
+        hotplug: Hotplug | None,
+        api: Api | None,
+        notifier: Notifier,
+        clock: Clock,
+        log: Log,
+        pass_interval_ns: int,
+        reread_machine: Callable[[], None],
+        reload_config: Callable[[], None],
+        status_line: Callable[[], str],
+    ) -> None:
+        self._agent = agent
+        self._writer = writer
+        self._cgroups = cgroups
+        self._runtimes = runtimes
+        self._hotplug = hotplug
+        self._api = api
+        self._notifier = notifier
+        self._clock = clock
+        self._log = log
+        self.pass_interval_ns = pass_interval_ns
+        self._reread_machine = reread_machine
+        self._reload_config = reload_config
+        self._status_line = status_line
+        self._stop = False
+        self._pass_due = 0
+        self._flush_due: int | None = None
+        self._machine_due: int | None = None
+        self._watchdog_due: int | None = None
+        self._told = ""
+
+    def run(self) -> ExitStatus:
+        """
+        Look at everything once, say READY, then serve events until told to stop. Pins stay in place.
+
+        Returns FAILURE only when an invariant of ours broke; the service manager then starts a fresh process.
+        """
+        with selectors.DefaultSelector() as selector, self._signals() as signals:
+            selector.register(signals, selectors.EVENT_READ, self._on_signal)
+            selector.register(self._cgroups, selectors.EVENT_READ, self._on_cgroups)
+            selector.register(self._writer, selectors.EVENT_READ, self._on_writes)
+            if self._runtimes is not None:
+                selector.register(self._runtimes, selectors.EVENT_READ, self._on_runtimes)
+            if self._hotplug is not None:
+                selector.register(self._hotplug, selectors.EVENT_READ, self._on_hotplug)
+            if self._api is not None:
+                self._api.attach(selector)
+            self._timers()
+            self._notifier.ready(self._tell())
+            self._log.info("ready", status=self._told)
+            status = self._serve(selector)
+            self._notifier.stopping("stopping; pins stay in place")
+        with contextlib.suppress(KernelError):
+            self._agent.close()
+        if self._api is not None:
+            self._api.close()
+        self._log.info("stopped")
+        return status
+
+    def _serve(self, selector: selectors.BaseSelector) -> ExitStatus:
+        while not self._stop:
+            events = selector.select(self._timeout_s())
+            for key, _ in events:
+                if callable(key.data):
+                    if not self._guarded(key.data):
+                        return ExitStatus.FAILURE
+                elif self._api is not None and not self._guarded(
+                    lambda api=self._api, key=key: api.ready(key, self._clock.monotonic_ns())  # type: ignore[misc]
+                ):
+                    return ExitStatus.FAILURE
+            if not self._guarded(self._timers):
+                return ExitStatus.FAILURE
+        return ExitStatus.OK
+
+    def _guarded(self, step: Callable[[], None]) -> bool:
+        """Run one step; a failure is logged and the rest goes on. False only for a broken invariant."""
+        try:
+            step()
+        except InvariantError as exc:
+            self._log.critical("invariant_broken", code=exc.code, reason=str(exc))
+            return False
+        except KernelError as exc:
+            self._log.warning("kernel_error", code=exc.code, reason=str(exc))
+        except Exception:
+            self._log.exception("step_failed")
+        return True
+
+    # ---- what can become ready -----------------------------------------------------------------------------
+
+    def _on_cgroups(self) -> None:
+        events = self._cgroups.read()
+        if any(e.kind is EventKind.OVERFLOW for e in events):
+            self._log.warning("event_overflow")
+            self._pass_due = 0
+            return
+        removed = [e.path for e in events if e.kind is EventKind.REMOVED]
+        created = [e.path for e in events if e.kind is EventKind.CREATED]
+        written = [e.path for e in events if e.kind is EventKind.MEMS_WRITTEN]
+        if removed:
+            self._agent.on_removed(removed)
+        if created:
+            self._agent.on_created(created)
+        if written:
+            self._agent.on_mems_written(written)
+
+    def _on_runtimes(self) -> None:
+        assert self._runtimes is not None
+        self._agent.on_created([e.path for e in self._runtimes.read() if e.path])
+
+    def _on_writes(self) -> None:
+        self._agent.on_outcomes(self._writer.collect())
+
+    def _on_hotplug(self) -> None:
+        assert self._hotplug is not None
+        if self._hotplug.drain():
+            self._machine_due = self._clock.monotonic_ns() + SETTLE_NS
+
+    def _on_signal(self) -> None:
+        for number in self._signal_reader.recv(64):
+            if number == signal.SIGHUP:
+                self._notifier.reloading(monotonic_ns=self._clock.monotonic_ns())
+                try:
+                    self._reload_config()
+                except ConfigError as exc:
+                    self._log.error("configuration_refused", code=exc.code, reason=str(exc))
+                self._notifier.ready(self._tell())
+            elif number in (signal.SIGTERM, signal.SIGINT):
+                self._stop = True
+
+    # ---- timers ----------------------------------------------------------------------------------------------
+
+    def _timers(self) -> None:
+        now = self._clock.monotonic_ns()
+        if self._machine_due is not None and now >= self._machine_due:
+            self._machine_due = None
+            self._reread_machine()
+        if now >= self._pass_due:
+            self._pass_due = now + self.pass_interval_ns
+            self._agent.full_pass()
+        if (due := self._agent.next_due_ns()) is not None and now >= due:
+            self._agent.due(now)
+        if self._agent.ledger.dirty and self._flush_due is None:
+            self._flush_due = now + FLUSH_NS
+        elif self._flush_due is not None and now >= self._flush_due:
+            self._flush_due = None
+            self._agent.flush()
+        if self._api is not None:
+            self._api.expire(now)
+        if self._notifier.watchdog_ns is not None and (self._watchdog_due is None or now >= self._watchdog_due):
+            self._notifier.watchdog()
+            self._watchdog_due = now + self._notifier.watchdog_ns // 2
+        line = self._status_line()
+        if self._told and line != self._told:
+            self._told = line
+            self._notifier.status(line)
+
+    def _tell(self) -> str:
+        self._told = self._status_line()
+        return self._told
+
+    def _timeout_s(self) -> float:
+        now = self._clock.monotonic_ns()
+        due = [self._pass_due]
+        for time in (self._agent.next_due_ns(), self._flush_due, self._machine_due, self._watchdog_due):
+            if time is not None:
+                due.append(time)
+        if self._api is not None and (deadline := self._api.expire(now)) is not None:
+            due.append(deadline)
+        return max(0.0, (min(due) - now) / 1e9)
+
+    @contextlib.contextmanager
+    def _signals(self):  # type: ignore[no-untyped-def]
+        """Signals as bytes on a socket, so that they are events like all others."""
+        self._signal_reader, writer = socket.socketpair()
+        self._signal_reader.setblocking(False)
+        writer.setblocking(False)
+        handled = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        before = {s: signal.signal(s, lambda *_: None) for s in handled}
+        previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        try:
+            yield self._signal_reader
+        finally:
+            signal.set_wakeup_fd(previous)
+            for s, handler in before.items():
+                signal.signal(s, handler)
+            self._signal_reader.close()
+            writer.close()
+
+
+def default_boot_id(root: Path) -> str:
+    """The kernel's boot id, or an empty string below a recorded root that has none."""
+    from numapin.kernel.files import read_optional
+
+    return (read_optional(root / "proc/sys/kernel/random/boot_id") or "").strip()

@@ -1,0 +1,109 @@
+"""The machine as last read: topology, reservations and the empty NodeMap that follows from both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from numapin.daemon.config import Config, reserved_bytes
+from numapin.kernel.sysfs import read_hugepage_pools, read_node_available, read_topology
+from numapin.model.errors import ConfigError
+from numapin.model.memory import MEMORY, MemoryType, NodeMap, hugepages
+from numapin.model.nodeset import NodeId, NodeSet
+from numapin.model.plan import Rules
+from numapin.model.topology import HugepagePool, Topology
+from numapin.planner.accounting import ReservationError, build_node_map
+
+
+def usable_nodes(topology: Topology, cpu_less_allowed: Iterable[int]) -> NodeSet:
+    """
+    Nodes that may hold assignments: those with memory, without CPU-less ones the admin did not name.
+
+    Where every node with memory is CPU-less (all CPUs on a memoryless node) there is no other choice: all of them.
+    """
+    allowed = frozenset(cpu_less_allowed)
+    usable = NodeSet.from_ids(
+        i for i in topology.with_memory if topology.nodes[i].cpus or topology.synthetic or i in allowed
+    )
+    return usable or topology.with_memory
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One reading of the machine. `read` makes it, `with_pools` refreshes only what changes without an event."""
+
+    root: Path
+    config: Config
+    topology: Topology
+    usable: NodeSet
+    node_map: NodeMap
+
+    @classmethod
+    def read(cls, root: Path, config: Config) -> Machine:
+        """
+        Read everything below *root*.
+
+        Raises:
+            KernelReadError, KernelFormatError: sysfs cannot be understood.
+            ConfigError: A reservation does not fit the machine.
+        """
+        return cls._of(root, config, read_topology(root))
+
+    @classmethod
+    def _of(cls, root: Path, config: Config, topology: Topology) -> Machine:
+        usable = usable_nodes(topology, config.cpu_less_nodes)
+        try:
+            node_map = build_node_map(topology, reserved_bytes(config, topology), usable)
+        except ReservationError as exc:
+            where = config.sources.get("reserved", "configuration")
+            raise ConfigError(tuple((where, f"reserved.node.{p.node}", str(p)) for p in exc.problems)) from exc
+        return cls(root, config, topology, usable, node_map)
+
+    def with_pools(self) -> Machine:
+        """
+        The machine with its hugepage pools read again; ``self`` when their sizes did not change.
+
+        Pools change without any event (inotify does not see sysfs), so they are read before each decision that
+        needs them.
+
+        Raises:
+            KernelReadError, KernelFormatError, ConfigError: As `read`.
+        """
+        nodes = {
+            i: replace(n, pools=read_hugepage_pools(self.root, i)) if i in self.usable else n
+            for i, n in self.topology.nodes.items()
+        }
+        if nodes == self.topology.nodes:
+            return self
+        return self._of(self.root, self.config, replace(self.topology, nodes=nodes))
+
+    def ceilings(self, sizes: Mapping[MemoryType, int]) -> Mapping[NodeId, Mapping[MemoryType, int]]:
+        """Bytes of free pages the kernel has, per usable node and requested page size; as of the last reading."""
+        asked = [t for t in sizes if t != MEMORY]
+        if not asked:
+            return {}
+        return {
+            i: {t: free[t] for t in asked if t in free}
+            for i in self.usable
+            for free in [{hugepages(p.size_bytes): p.free_hugepages * p.size_bytes for p in self._pools(i)}]
+        }
+
+    def _pools(self, node: NodeId) -> tuple[HugepagePool, ...]:
+        return self.topology.nodes[node].pools
+
+    def available_bytes(self, nodes: NodeSet) -> int:
+        """
+        Bytes the kernel could give on *nodes* now without swapping: free plus reclaimable page cache.
+
+        Raises:
+            KernelReadError, KernelFormatError: A node's meminfo cannot be read.
+        """
+        return sum(read_node_available(self.root, n) for n in nodes)
+
+    def rules(self) -> Rules:
+        """The configured way to decide, with this machine's distances where the policy uses them."""
+        distances: dict[NodeId, Mapping[NodeId, int]] = {}
+        if self.config.prefer_closest:
+            distances = {i: n.distances for i, n in self.topology.nodes.items() if n.distances is not None}
+        return Rules(self.config.policy, self.config.prefer_closest, distances)

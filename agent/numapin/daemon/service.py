@@ -1,0 +1,171 @@
+"""
+Putting the daemon together: configuration, machine, checkpoint, watchers, loop.
+
+Owns: the order of start and what each missing piece means. Must never: hold a rule of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from collections.abc import Mapping
+from pathlib import Path
+
+from numapin.daemon.agent import Agent
+from numapin.daemon.api import ApiServer, Peer
+from numapin.daemon.config import Config, load_config, under
+from numapin.daemon.ledger import Ledger
+from numapin.daemon.logs import Log, set_up_logging
+from numapin.daemon.loop import Loop
+from numapin.daemon.machine import Machine
+from numapin.daemon.notify import Notifier
+from numapin.daemon.pinning import Writer
+from numapin.daemon.report import Reporter
+from numapin.daemon.status import About, containers_document, status_document, summary
+from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy, find_hierarchy
+from numapin.kernel.clock import Clock, SystemClock
+from numapin.kernel.discovery import Discovery
+from numapin.kernel.files import read_optional
+from numapin.kernel.watch import CgroupWatcher, RuntimeStateWatcher, UeventWatcher
+from numapin.model.errors import ExitStatus, KernelError
+from numapin.model.memory import Books
+from numapin.state.checkpoint import CheckpointFile
+from numapin.state.lock import DaemonLock
+
+
+class Service:
+    """One run of the daemon on the machine below *root*."""
+
+    def __init__(self, root: Path, config_file: Path | None, *, dry_run: bool, clock: Clock | None = None) -> None:
+        self._root = root
+        self._config_file = config_file
+        self._dry_run = dry_run
+        self._clock = clock or SystemClock()
+        self._config = load_config(root, config_file)
+        self._log: Log = set_up_logging(self._config.log_level, self._config.log_format)
+        self._findings: list[tuple[str, str]] = []
+
+    def run(self) -> ExitStatus:
+        """
+        Serve until told to stop.
+
+        Raises:
+            NoCpusetController, KernelReadError, KernelFormatError: The machine cannot be read.
+            ConfigError: A reservation does not fit the machine.
+            AlreadyRunning: Another daemon serves this root.
+            CheckpointError: The state directory cannot be used.
+        """
+        hierarchy = find_hierarchy(self._root)
+        machine = Machine.read(self._root, self._config)
+        _raise_descriptor_limit()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(DaemonLock(under(self._root, self._config.socket).with_name("lock")))
+            return self._serve(stack, hierarchy, machine)
+
+    def _serve(self, stack: contextlib.ExitStack, hierarchy: Hierarchy, machine: Machine) -> ExitStatus:
+        clock, log = self._clock, self._log
+        boot_id = (read_optional(self._root / "proc/sys/kernel/random/boot_id") or "").strip()
+        file = CheckpointFile(under(self._root, self._config.state_dir) / "state.json")
+        loaded = file.peek() if self._dry_run else file.load(wall_ns=clock.wall_ns())
+        for damaged in loaded.damaged:
+            log.error("checkpoint_damaged", path=str(damaged.path), reason=damaged.reason, kept_as=str(damaged.kept_as))
+            self._findings.append(("checkpoint-damaged", f"{damaged.reason}; kept as {damaged.kept_as}"))
+        ledger = Ledger(
+            None if self._dry_run else file,
+            policy=self._config.policy.value,
+            boot_id=boot_id,
+            clock=clock,
+            books=Books(machine.node_map),
+        )
+        discovery = Discovery(hierarchy, self._root)
+        cgroups = stack.enter_context(CgroupWatcher(hierarchy, discovery.is_container_path))
+        agent = Agent(
+            machine=machine,
+            finder=discovery,
+            drift=cgroups,
+            ledger=ledger,
+            writer=(writer := Writer(clock)),
+            clock=clock,
+            reporter=Reporter(log),
+            migrate_v1=self._config.v1_memory_migrate and hierarchy.version is CgroupVersion.V1,
+            dry_run=self._dry_run,
+        )
+        self._agent = agent
+        if loaded.checkpoint is not None:
+            agent.adopt(loaded.checkpoint)
+        self._about = About(
+            pid=os.getpid(),
+            started_wall_ns=clock.wall_ns(),
+            started_monotonic_ns=clock.monotonic_ns(),
+            cgroup_version=hierarchy.version.value,
+            boot_id=boot_id,
+            checkpoint=None if self._dry_run else str(file.path),
+        )
+        log.info(
+            "starting",
+            policy=self._config.policy.value,
+            online=str(machine.topology.online),
+            cgroup_version=hierarchy.version.value,
+            dry_run=self._dry_run,
+        )
+        self._loop = Loop(
+            agent=agent,
+            writer=writer,
+            cgroups=cgroups,
+            runtimes=stack.enter_context(RuntimeStateWatcher(hierarchy, self._root)),
+            hotplug=self._uevents(stack),
+            api=ApiServer(under(self._root, self._config.socket), self._answer),
+            notifier=Notifier.from_environment(os.environ, pid=os.getpid()),
+            clock=clock,
+            log=log,
+            pass_interval_ns=self._config.full_pass_interval_ns,
+            reread_machine=self._reread_machine,
+            reload_config=self._reload,
+            status_line=lambda: summary(agent),
+        )
+        return self._loop.run()
+
+    def _uevents(self, stack: contextlib.ExitStack) -> UeventWatcher | None:
+        try:
+            return stack.enter_context(UeventWatcher())
+        except KernelError as exc:
+            self._findings.append(("no-uevents", f"memory hotplug is seen only by restarting or SIGHUP: {exc}"))
+            self._log.warning("no_uevents", code=exc.code, reason=str(exc))
+            return None
+
+    def _reread_machine(self) -> None:
+        self._agent.on_machine(Machine.read(self._root, self._config))
+
+    def _reload(self) -> None:
+        """
+        Take a new configuration; reservations and policy count for what is decided from now on.
+
+        Raises:
+            ConfigError: The old one stays in force.
+        """
+        config = load_config(self._root, self._config_file)
+        machine = Machine.read(self._root, config)
+        self._config = config
+        self._log = set_up_logging(config.log_level, config.log_format)
+        self._agent.ledger.policy = config.policy.value
+        self._loop.pass_interval_ns = config.full_pass_interval_ns
+        self._agent.on_machine(machine)
+        self._log.info("configuration_reloaded", policy=config.policy.value)
+
+    def _answer(self, verb: str, params: Mapping[str, object], peer: Peer) -> object:
+        """One API answer; see docs in ARCHITECTURE.md."""
+        now, wall = self._clock.monotonic_ns(), self._clock.wall_ns()
+        match verb:
+            case "status":
+                return status_document(self._agent, self._about, now_ns=now, wall_ns=wall)
+            case "containers":
+                return containers_document(self._agent)
+        raise KeyError(verb)
+
+
+def _raise_descriptor_limit() -> None:
+    """Each managed container keeps a directory open; take what the hard limit allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

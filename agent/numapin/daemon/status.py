@@ -1,0 +1,172 @@
+"""
+The documents the API answers with: plain mappings, bytes as integers, stable keys.
+
+Owns: the shape of ``status`` and ``containers``. Must never: read the kernel or change anything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from numapin import __version__
+from numapin.daemon.agent import Agent
+from numapin.daemon.tracked import ContainerState, Tracked
+from numapin.model.container import ContainerKind, QosClass
+from numapin.model.memory import Books
+from numapin.model.nodeset import NodeSet
+from numapin.model.topology import Topology
+
+API_VERSION = "numapin/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What does not change while the daemon runs; times in nanoseconds."""
+
+    pid: int
+    started_wall_ns: int
+    started_monotonic_ns: int
+    cgroup_version: str
+    boot_id: str
+    checkpoint: str | None
+    findings: tuple[tuple[str, str], ...] = ()
+    """Pairs of stable code and sentence, found at start."""
+
+
+def node_tables(books: Books, topology: Topology | None) -> list[dict[str, object]]:
+    """
+    One mapping per node, ascending: its books, and for online nodes outside the books why they are not used.
+
+    Memory types are sorted with ``memory`` first.
+    """
+    rows: list[dict[str, object]] = []
+    online = set(topology.nodes) if topology is not None else set()
+    for node in sorted(online | set(books.node_map.nodes)):
+        kind = topology.nodes[node].kind.value if topology is not None and node in topology.nodes else None
+        state = books.node_map.nodes.get(node)
+        row: dict[str, object] = {"id": node, "kind": kind, "used": state is not None}
+        if state is not None:
+            row["assignments"] = state.number_of_assignments
+            row["cells"] = list(state.cells)
+            row["memory_map"] = {
+                t: asdict(state.memory_map[t]) for t in sorted(state.memory_map, key=lambda t: (t != "memory", t))
+            }
+        rows.append(row)
+    return rows
+
+
+def container_row(view: Tracked) -> dict[str, object]:
+    """One container, as ``containers`` and ``status`` list it."""
+    record, verdict = view.record, view.classification
+    return {
+        "id": record.id,
+        "name": record.name,
+        "pod_uid": record.pod_uid,
+        "pod_name": record.pod_name,
+        "runtime": record.runtime.value,
+        "kind": record.kind.value,
+        "cgroup": record.cgroup,
+        "qos": verdict.qos.value,
+        "rule": verdict.rule,
+        "reason": verdict.reason,
+        "request": dict(sorted(verdict.request.items())),
+        "nodes": list(view.nodes),
+        "allowed_nodes": list(record.parent_mems),
+        "state": view.state.value,
+        "message": view.message,
+        "repairs": view.repairs,
+        "findings": [*record.doubts, *record.findings, *verdict.findings],
+    }
+
+
+def summary(agent: Agent) -> str:
+    """One line for people and for ``systemctl status``."""
+    states = Counter(v.state for v in agent.views.values())
+    words = [f"{states[ContainerState.PINNED]} pinned"]
+    words += [
+        f"{states[s]} {s.value}"
+        for s in ContainerState
+        if states[s] and s not in (ContainerState.PINNED, ContainerState.UNMANAGED)
+    ]
+    words.append(f"{states[ContainerState.UNMANAGED]} not managed")
+    if agent.ledger.save_error is not None:
+        words.append("CHECKPOINT CANNOT BE SAVED")
+    return ", ".join(words) + (" (dry run)" if agent.dry_run else "")
+
+
+def containers_document(agent: Agent) -> dict[str, object]:
+    """Every container found, by cgroup path."""
+    views = sorted(agent.views.values(), key=lambda v: v.record.cgroup)
+    return {"apiVersion": API_VERSION, "kind": "Containers", "containers": [container_row(v) for v in views]}
+
+
+def status_document(agent: Agent, about: About, *, now_ns: int, wall_ns: int) -> dict[str, object]:
+    """Everything ``status`` shows, in one document."""
+    config, ledger = agent.machine.config, agent.ledger
+    guaranteed = [
+        v
+        for v in sorted(agent.views.values(), key=lambda v: v.record.cgroup)
+        if v.classification.qos is QosClass.GUARANTEED and v.record.kind is ContainerKind.CONTAINER
+    ]
+    last = agent.last_pass_ns
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Status",
+        "running": True,
+        "version": __version__,
+        "pid": about.pid,
+        "uptime_seconds": (now_ns - about.started_monotonic_ns) // 1_000_000_000,
+        "policy": config.policy.value,
+        "scope": config.scope.value,
+        "dry_run": agent.dry_run,
+        "cgroup_version": about.cgroup_version,
+        "boot_id": about.boot_id,
+        "last_full_pass_seconds_ago": None if last is None else round((now_ns - last) / 1e9, 3),
+        "wall_seconds": wall_ns // 1_000_000_000,
+        "summary": summary(agent),
+        "nodes": node_tables(ledger.books, agent.machine.topology),
+        "groups": [list(g) for g in ledger.books.groups()],
+        "containers": [container_row(v) for v in guaranteed],
+        "held": _held(agent),
+        "counts": _counts(agent.views),
+        "counters": asdict(agent.counters),
+        "checkpoint": {
+            "path": about.checkpoint,
+            "error": None if ledger.save_error is None else str(ledger.save_error),
+        },
+        "findings": [{"code": c, "message": m} for c, m in _findings(agent, about)],
+    }
+
+
+def _held(agent: Agent) -> list[dict[str, object]]:
+    """Reservations whose container ended while its pod lives on."""
+    return [
+        {"id": p.container_id, "name": p.name, "pod_uid": p.pod_uid, "nodes": list(p.nodes)}
+        for p in sorted(agent.ledger.pins.values(), key=lambda p: p.cgroup)
+        if p.ended_ns is not None
+    ]
+
+
+def _counts(views: Mapping[str, Tracked]) -> dict[str, int]:
+    """Number of containers by class; sandboxes and system containers stand apart."""
+    counts: Counter[str] = Counter({q.value: 0 for q in QosClass})
+    for view in views.values():
+        kind = view.record.kind
+        counts[view.classification.qos.value if kind is ContainerKind.CONTAINER else kind.value] += 1
+    return dict(counts)
+
+
+def _findings(agent: Agent, about: About) -> list[tuple[str, str]]:
+    found = list(about.findings)
+    found += [("topology", w) for w in agent.machine.topology.warnings]
+    outside = agent.machine.topology.with_memory - agent.machine.usable
+    if outside:
+        found.append(
+            ("cpu-less-nodes", f"nodes {NodeSet(outside.mask)} have memory but no CPUs and are not used; "
+             "name them in nodes.cpu_less to use them"),
+        )  # fmt: skip
+    if agent.ledger.save_error is not None:
+        found.append(("checkpoint-unwritable", str(agent.ledger.save_error)))
+    return found

@@ -1,0 +1,96 @@
+"""One container as the daemon sees it now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from numapin.kernel.cgroupfs import Cgroup
+from numapin.model.container import Classification, ContainerRecord
+from numapin.model.nodeset import NodeSet
+
+
+class ContainerState(StrEnum):
+    """What became of a container; the words stand in ``status``."""
+
+    PINNED = "pinned"
+    """Its nodes are guaranteed and the kernel holds it to them."""
+    PINNING = "pinning"
+    """Decided and saved; the kernel is still moving its pages."""
+    DEFERRED = "deferred"
+    """Reserved, but its pages do not fit on the target yet."""
+    WOULD_PIN = "would-pin"
+    """Dry run: decided, not written."""
+    FOREIGN = "pinned-by-others"
+    """Somebody else chose its nodes; accounted and left alone."""
+    REFUSED = "refused"
+    """No promise can be kept; runs unrestricted."""
+    FAILED = "failed"
+    """The kernel did not grant the nodes; no promise stands."""
+    UNPINNED = "unpinned"
+    """Guaranteed by class, but something forbids a pin; the message says what."""
+    UNMANAGED = "not-managed"
+    """Not Guaranteed, or not a container."""
+    UNDECIDED = "not-decided"
+    """Only looked at, without a daemon."""
+
+
+@dataclass(slots=True)
+class Tracked:
+    """
+    A container, its class, and the outcome so far. ``nodes`` is what it is promised (empty: nothing).
+
+    ``cgroup`` is the open directory of a managed container; whoever drops the value closes it.
+    """
+
+    record: ContainerRecord
+    classification: Classification
+    state: ContainerState
+    message: str = ""
+    nodes: NodeSet = NodeSet()
+    cgroup: Cgroup | None = None
+    repairs: int = 0
+    said: tuple[ContainerState, str, NodeSet] | None = None
+    """What the last log line about it said."""
+    seen_ns: int = 0
+    """When its cgroup was first seen, monotonic; 0 when it was there before the daemon."""
+
+    def close(self) -> None:
+        """Let go of the open directory."""
+        if self.cgroup is not None:
+            self.cgroup.close()
+            self.cgroup = None
+
+
+RECHECK_NS = tuple(ms * 1_000_000 for ms in (20, 80, 300, 1_000, 4_000))
+"""When a container whose limits may not be written yet is looked at again, after it was first seen."""
+
+
+class Youngsters:
+    """Containers to look at again soon, because their limits may not have reached the cgroup yet."""
+
+    def __init__(self) -> None:
+        self._tries: dict[str, tuple[int, int]] = {}  # cgroup -> (first seen ns, looks so far)
+
+    def add(self, cgroup: str, seen_ns: int) -> None:
+        """Remember a container; one that is already known keeps its turn."""
+        self._tries.setdefault(cgroup, (seen_ns, 0))
+
+    def drop(self, cgroup: str) -> None:
+        """Forget a container that is decided or gone."""
+        self._tries.pop(cgroup, None)
+
+    def take_due(self, now_ns: int) -> list[str]:
+        """Containers whose next look is due; each call counts as a look."""
+        due = [c for c, (seen, n) in self._tries.items() if seen + RECHECK_NS[n] <= now_ns]
+        for cgroup in due:
+            seen, n = self._tries[cgroup]
+            if n + 1 < len(RECHECK_NS):
+                self._tries[cgroup] = (seen, n + 1)
+            else:
+                del self._tries[cgroup]
+        return due
+
+    def next_ns(self) -> int | None:
+        """Monotonic time of the next look, or ``None``."""
+        return min((seen + RECHECK_NS[n] for seen, n in self._tries.values()), default=None)
