@@ -168,3 +168,19 @@ def list_subdirectories(path: str | Path, *, dir_fd: int | None = None) -> list[
     finally:
         if fd >= 0:
             os.close(fd)
+
+
+def file_stamp(name: str, *, dir_fd: int) -> tuple[int, int, int] | None:
+    """
+    Inode, size and modification time of a file, to tell whether it was replaced; ``None`` when missing.
+
+    Raises:
+        KernelReadError: Not permitted, or similar.
+    """
+    try:
+        stat = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    except OSError as exc:
+        if exc.errno in (*_GONE, errno.ENOTDIR):
+            return None
+        raise KernelReadError(name, exc.errno or 0) from exc
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns

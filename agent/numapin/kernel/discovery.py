@@ -1,0 +1,318 @@
+"""Containers on this host: which cgroups are one, and everything known about each.
+
+Owns: joining a cgroup with the runtimes' files into a `ContainerRecord`. A container is recognised at its outermost
+cgroup and never descended into, so what runs inside (Docker in Docker, kind, systemd) is counted once. Must never:
+write, or let one unreadable container hide the others.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from numapin.kernel.cgroup_directory import path_parts
+from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy
+from numapin.kernel.cgroupfs import Cgroup, find_missing_cpuset, open_cgroup
+from numapin.kernel.files import list_subdirectories
+from numapin.kernel.names import ContainerName, PodPath, Role, container_at, is_safe_id, names_cgroup, pod_at
+from numapin.kernel.processes import is_runtime_init, read_start_ticks
+from numapin.kernel.runtimes import Metadata, RuntimeFiles, RuntimePaths
+from numapin.model.container import (
+    ContainerId,
+    ContainerKind,
+    ContainerRecord,
+    Limits,
+    OciFacts,
+    Runtime,
+)
+from numapin.model.errors import CgroupGone, KernelError, KernelReadError
+from numapin.model.nodeset import NodeSet
+
+_SANDBOX_KEYS = ("io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType")
+_NAME_KEYS = ("io.kubernetes.cri.container-name", "io.kubernetes.container.name")
+_POD_NAME_KEYS = (
+    ("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.cri.sandbox-name"),
+    ("io.kubernetes.pod.namespace", "io.kubernetes.pod.name"),
+)
+_INIT_LOOKED_AT = 8
+"""Processes looked at to tell whether the user's program runs already."""
+
+
+class Discovery:
+    """
+    Finds containers in *hierarchy*, with the runtimes' files below *root*.
+
+    `scan` walks everything; `inspect` and `is_boundary` answer for one cgroup. Not for use by several threads.
+    """
+
+    def __init__(self, hierarchy: Hierarchy, root: Path, paths: RuntimePaths | None = None) -> None:
+        self._hierarchy = hierarchy
+        self._root = root
+        self._files = RuntimeFiles(root, hierarchy.mount_point, paths)
+
+    @property
+    def files(self) -> RuntimeFiles:
+        """The reader of the runtimes' files, shared so that nothing is parsed twice."""
+        return self._files
+
+    def open(self, path: str) -> Cgroup:
+        """
+        Open one cgroup.
+
+        Raises:
+            CgroupGone: It does not exist.
+            KernelReadError: It cannot be opened, or *path* is no plain path.
+        """
+        return open_cgroup(self._hierarchy, path)
+
+    def scan(self) -> list[ContainerRecord]:
+        """
+        Every container, sandbox and system container on the host, sorted by cgroup path.
+
+        Raises:
+            KernelReadError: The hierarchy's root is unreadable.
+        """
+        self._files.refresh()
+        records = []
+        for parts, name, pod in self._walk():
+            record = self._record("/" + "/".join(parts), name, pod)
+            if record is not None:
+                records.append(record)
+        self._files.forget_unused()
+        return sorted(records, key=lambda r: r.cgroup)
+
+    def inspect(self, path: str) -> ContainerRecord | None:
+        """
+        The container whose outermost cgroup is *path*; ``None`` when it is none, is inside another, or is gone.
+
+        Raises:
+            KernelReadError: The cgroup cannot be opened.
+        """
+        name, pod = self._resolve(path_parts(path))
+        if name is None and self._unnamed_may_be(path):
+            name, pod = self._resolve(path_parts(path))
+        if name is None or name.role is Role.MONITOR:
+            return None
+        return self._record(path, name, pod)
+
+    def is_boundary(self, path: str) -> bool:
+        """True when nothing below *path* is of interest: a container, a monitor, or inside of one."""
+        parts = path_parts(path)
+        pod = None
+        for k in range(1, len(parts) + 1):
+            name, pod = self._step(parts[:k], pod)
+            if name is not None:
+                return True
+        return False
+
+    # inside
+
+    def _unnamed_may_be(self, path: str) -> bool:
+        """Look at the runtimes' directories again; true when one of them names *path* now."""
+        self._files.refresh()
+        return self._files.by_cgroup(path) is not None
+
+    def _step(self, parts: Sequence[str], pod: PodPath | None) -> tuple[ContainerName | None, PodPath | None]:
+        """What the cgroup *parts* is, given the pod above it; and the pod for what is below."""
+        here = pod_at(parts)
+        if here is not None:
+            return None, here
+        name = container_at(parts, pod)
+        if name is None:
+            return self._files.by_cgroup("/" + "/".join(parts)), pod
+        if name.role is Role.MAYBE:
+            runtime = self._files.runtime_of(name.id)
+            known = self._files.by_cgroup("/" + "/".join(parts))
+            if runtime is None:
+                return known, pod
+            name = ContainerName(name.id, runtime, Role.CONTAINER)
+        return name, name.pod or pod
+
+    def _resolve(self, parts: Sequence[str]) -> tuple[ContainerName | None, PodPath | None]:
+        """As `_step` for a whole path; nothing when an ancestor is a container already."""
+        name, pod = None, None
+        for k in range(1, len(parts) + 1):
+            name, pod = self._step(parts[:k], pod)
+            if name is not None and k < len(parts):
+                return None, None
+        return name, pod
+
+    def _walk(self) -> Iterator[tuple[tuple[str, ...], ContainerName, PodPath | None]]:
+        pending: list[tuple[tuple[str, ...], PodPath | None]] = [((), None)]
+        while pending:
+            parts, pod = pending.pop()
+            try:
+                children = list_subdirectories(self._hierarchy.cpuset_mount.joinpath(*parts))
+            except KernelReadError as exc:
+                if not parts:
+                    raise
+                if exc.errno in (errno.ENOENT, errno.ENODEV, errno.EACCES):
+                    continue  # removed meanwhile, or nobody's to read
+                raise
+            for child in children:
+                path = (*parts, child)
+                name, inner = self._step(path, pod)
+                if name is None:
+                    pending.append((path, inner))
+                elif name.role is not Role.MONITOR:
+                    yield path, name, inner
+
+    def _record(self, path: str, name: ContainerName, pod: PodPath | None) -> ContainerRecord | None:
+        try:
+            with self.open(path) as cgroup:
+                return self._read(cgroup, name, pod)
+        except CgroupGone:
+            return None
+
+    def _read(self, cgroup: Cgroup, name: ContainerName, pod: PodPath | None) -> ContainerRecord:
+        # metadata before the cgroup's files: a state file means that the limits were complete before it
+        metadata = Metadata(name.runtime) if name.role is Role.SYSTEM else self._files.read(name)
+        facts = self._alive(metadata.facts)
+        settled = metadata.state is not None or name.role is Role.SYSTEM or self._runs(cgroup)
+        doubts = [*metadata.problems, *_contradictions(cgroup.path, metadata)]
+        mems, effective, parent = self._nodes(cgroup, doubts)
+        limits = self._limits(cgroup, doubts)
+        kind = _kind(name, facts)
+        readable = limits.memory_bytes is not None or cgroup.has_memory_limit_file()
+        if pod is not None and facts is None and kind is ContainerKind.CONTAINER and limits.memory_bytes is None:
+            doubts.append("neither metadata nor a memory limit: it may be the pod's sandbox")
+        findings: list[str] = []
+        if facts is None and kind is ContainerKind.CONTAINER and not metadata.problems:
+            findings.append(f"no OCI metadata of {name.id} found on disk")
+        return ContainerRecord(
+            id=ContainerId(name.id),
+            name=_display_name(name, facts, metadata, findings),
+            cgroup=cgroup.path,
+            inode=cgroup.inode,
+            runtime=_runtime(metadata, facts),
+            kind=kind,
+            limits=limits,
+            mems=mems,
+            effective_mems=effective,
+            parent_mems=parent,
+            pod_uid=pod.uid if pod else None,
+            pod_name=_pod_name(facts) if pod else None,
+            pod_qos=pod.qos if pod else None,
+            pod_limits=self._pod_limits(pod, doubts),
+            oci=facts,
+            doubts=tuple(doubts),
+            findings=tuple(findings),
+            settled=settled,
+            sizes_readable=readable,
+            pod_cgroup=pod.cgroup if pod else None,
+            cgroup_v1=self._hierarchy.version is CgroupVersion.V1,
+        )
+
+    def _alive(self, facts: OciFacts | None) -> OciFacts | None:
+        """*facts* without a first process that ended or whose pid is another process now."""
+        if facts is None or facts.init_pid is None:
+            return facts
+        ticks = read_start_ticks(self._root, facts.init_pid)
+        if ticks is not None and facts.init_start_ticks in (None, ticks):
+            return facts
+        return OciFacts(facts.source, facts.limits, facts.mems, facts.annotations, facts.cgroups_path, facts.devices)
+
+    def _runs(self, cgroup: Cgroup) -> bool:
+        """True when a process other than the runtime's own is in the cgroup: its limits stand by then."""
+        if not cgroup.is_populated():
+            return False
+        return any(is_runtime_init(self._root, p) is False for p in cgroup.pids()[:_INIT_LOOKED_AT])
+
+    def _nodes(self, cgroup: Cgroup, doubts: list[str]) -> tuple[NodeSet, NodeSet, NodeSet]:
+        """The cgroup's own, granted and parent's nodes; what cannot be read is empty and a doubt."""
+        parent = self._granted_above(cgroup.path)
+        try:
+            return cgroup.read_cpuset_mems(), cgroup.read_cpuset_mems_effective(), parent
+        except CgroupGone:
+            raise
+        except KernelReadError as exc:
+            doubts.append(self._no_cpuset(cgroup.path) if exc.errno == errno.ENOENT else str(exc))
+        except KernelError as exc:
+            doubts.append(str(exc))
+        return NodeSet(), NodeSet(), parent
+
+    def _granted_above(self, path: str) -> NodeSet:
+        """Nodes of the nearest ancestor that says which; on v1 a parent may not be initialised yet."""
+        parts = path_parts(path)
+        for k in range(len(parts) - 1, -1, -1):
+            try:
+                with self.open("/" + "/".join(parts[:k])) as above:
+                    nodes = above.read_cpuset_mems_effective()
+            except KernelError:
+                continue
+            if nodes:
+                return nodes
+        return NodeSet()
+
+    def _no_cpuset(self, path: str) -> str:
+        above = find_missing_cpuset(self._hierarchy, path)
+        if above is None:
+            return "its cgroup has no cpuset.mems"
+        file = f"{self._hierarchy.mount_point}{above.rstrip('/')}/cgroup.subtree_control"
+        return f"cpuset is not enabled for it: {file} lacks cpuset; remedy: echo +cpuset > {file}"
+
+    def _limits(self, cgroup: Cgroup, doubts: list[str]) -> Limits:
+        try:
+            return cgroup.read_limits()
+        except CgroupGone:
+            raise
+        except KernelError as exc:
+            doubts.append(str(exc))
+            return Limits()
+
+    def _pod_limits(self, pod: PodPath | None, doubts: list[str]) -> Limits | None:
+        if pod is None:
+            return None
+        try:
+            with self.open(pod.cgroup) as cgroup:
+                return cgroup.read_limits()
+        except CgroupGone:
+            return None
+        except KernelError as exc:
+            doubts.append(str(exc))
+            return None
+
+
+def _contradictions(path: str, metadata: Metadata) -> Iterator[str]:
+    """Sentences about metadata that belongs to another cgroup."""
+    facts, state = metadata.facts, metadata.state
+    if facts is not None and not names_cgroup(facts.cgroups_path, path):
+        yield f"{facts.source} names the cgroup {facts.cgroups_path[:200]!r}, not this one"
+    if state is not None and state.cgroup is not None and not f"{state.cgroup}/".startswith(f"{path}/"):
+        yield f"{state.source} names the cgroup {state.cgroup[:200]!r}, not this one"
+
+
+def _kind(name: ContainerName, facts: OciFacts | None) -> ContainerKind:
+    if name.role is Role.SYSTEM:
+        return ContainerKind.SYSTEM
+    sandbox = facts is not None and any(facts.annotations.get(k) == "sandbox" for k in _SANDBOX_KEYS)
+    return ContainerKind.SANDBOX if sandbox or name.role is Role.SANDBOX else ContainerKind.CONTAINER
+
+
+def _runtime(metadata: Metadata, facts: OciFacts | None) -> Runtime:
+    """CRI-O and Podman share a storage; an annotation tells them apart where the name does not."""
+    manager = facts.annotations.get("io.container.manager") if facts is not None else None
+    if metadata.runtime is Runtime.PODMAN and manager == "cri-o":
+        return Runtime.CRIO
+    return metadata.runtime
+
+
+def _display_name(name: ContainerName, facts: OciFacts | None, metadata: Metadata, findings: list[str]) -> str:
+    annotations = facts.annotations if facts is not None else {}
+    given = next((annotations[k] for k in _NAME_KEYS if k in annotations), None)
+    if given is not None and is_safe_id(given):
+        return given
+    if given is not None:
+        findings.append(f"its name in the metadata is no container name: {given[:80]!r}")
+    return metadata.name or name.id
+
+
+def _pod_name(facts: OciFacts | None) -> str | None:
+    """``namespace/name`` of the pod as the metadata tells, ``None`` when it does not."""
+    for namespace_key, name_key in _POD_NAME_KEYS if facts is not None else ():
+        assert facts is not None
+        namespace, name = facts.annotations.get(namespace_key, ""), facts.annotations.get(name_key, "")
+        if is_safe_id(name):
+            return f"{namespace}/{name}" if is_safe_id(namespace) else name
+    return None

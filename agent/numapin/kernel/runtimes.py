@@ -1,0 +1,307 @@
+"""Where container runtimes keep their files, and which container a cgroup belongs to by them.
+
+Owns: the directories of containerd, Docker, CRI-O, Podman, runc and crun. The directories listed in `RuntimePaths`
+may be links of the admin's making; below them no link is followed and no path out of a document is opened. Must
+never: run a runtime or talk to one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from numapin.kernel.files import file_stamp, list_subdirectories, open_beneath, open_directory, read_text
+from numapin.kernel.names import ContainerName, Role, is_safe_id, possible_cgroups
+from numapin.kernel.oci import (
+    RuntimeState,
+    merge_state,
+    parse_config,
+    parse_crun_status,
+    parse_docker_name,
+    parse_runc_state,
+    parse_task_options,
+)
+from numapin.model.container import OciFacts, Runtime
+from numapin.model.errors import KernelError, KernelReadError
+
+_T = TypeVar("_T")
+_K3S = "/run/k3s/containerd"
+_OWN_NAMESPACES = ("k8s.io", "moby")
+"""Namespaces of CRI and Docker, whose containers have telling cgroup names."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimePaths:
+    """
+    Directories to look in, in order, as the machine names them.
+
+    ``tasks``: containerd's ``<namespace>/<id>`` with the bundle. ``task_states``: the same shape with the runtime's
+    state. ``states``: ``<id>`` of runc or crun used directly, by CRI-O or Podman. ``storage``: ``<id>/userdata`` of
+    CRI-O and Podman. ``docker``: Docker's ``<id>/config.v2.json``.
+    """
+
+    tasks: tuple[str, ...] = (
+        "/run/containerd/io.containerd.runtime.v2.task",
+        "/run/docker/containerd/daemon/io.containerd.runtime.v2.task",
+        f"{_K3S}/io.containerd.runtime.v2.task",
+    )
+    task_states: tuple[str, ...] = ("/run/containerd/runc", "/run/docker/runtime-runc", f"{_K3S}/runc")
+    states: tuple[str, ...] = ("/run/runc", "/run/crun")
+    storage: tuple[str, ...] = (
+        "/run/containers/storage/overlay-containers",
+        "/var/lib/containers/storage/overlay-containers",
+    )
+    docker: str = "/var/lib/docker/containers"
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """
+    What the files of one container say. ``facts`` is ``None`` when there are none, or none usable.
+
+    ``state`` is there once the runtime had written every limit. ``problems`` are sentences about files that exist
+    and cannot be believed.
+    """
+
+    runtime: Runtime
+    facts: OciFacts | None = None
+    state: RuntimeState | None = None
+    name: str | None = None
+    problems: tuple[str, ...] = ()
+
+
+class RuntimeFiles:
+    """
+    Reader of the runtimes' files below *root*; *mount_point* is where the machine has its cpuset hierarchy mounted.
+
+    Documents are parsed once and again only after they were replaced. `refresh` finds out about containers that
+    only their files tell; the other methods see what was there at that time.
+    """
+
+    def __init__(self, root: Path, mount_point: str, paths: RuntimePaths | None = None) -> None:
+        self._root = root
+        self._mount_point = mount_point
+        self._paths = paths or RuntimePaths()
+        self._parsed: dict[str, tuple[tuple[int, int, int], object]] = {}
+        self._used: set[str] = set()
+        self._cgroups: dict[str, ContainerName] = {}
+
+    def refresh(self) -> None:
+        """List the runtimes' directories again; files that cannot be read are passed over here."""
+        found: dict[str, ContainerName] = {}
+        for state in self._direct_states():
+            self._offer(found, state.cgroup, Path(state.source).parent.name, state.runtime)
+        for base in self._paths.tasks:
+            for namespace in self._listed(base):
+                if namespace in _OWN_NAMESPACES:
+                    continue
+                for name in self._listed(f"{base}/{namespace}"):
+                    with contextlib.suppress(KernelError):
+                        facts = self._config(base, namespace, name)
+                        for path in possible_cgroups(facts.cgroups_path) if facts is not None else ():
+                            self._offer(found, path, name, Runtime.CONTAINERD)
+        self._cgroups = found
+
+    def forget_unused(self) -> None:
+        """Drop parsed documents that nobody asked for since the last call."""
+        self._parsed = {k: v for k, v in self._parsed.items() if k in self._used}
+        self._used.clear()
+
+    def by_cgroup(self, path: str) -> ContainerName | None:
+        """The container whose files name *path* as its cgroup."""
+        return self._cgroups.get(path)
+
+    def runtime_of(self, container_id: str) -> Runtime | None:
+        """Who keeps files of a container with this id; ``None`` when nobody does."""
+        for base in self._paths.tasks:
+            for namespace in self._listed(base):
+                if self._exists(f"{base}/{namespace}", container_id):
+                    return Runtime.DOCKER if namespace == "moby" else Runtime.CONTAINERD
+        for base in self._paths.storage:
+            if self._exists(base, container_id):
+                return Runtime.PODMAN
+        for base in self._paths.states:
+            if self._exists(base, container_id):
+                return Runtime.CRUN if base.endswith("crun") else Runtime.RUNC
+        return None
+
+    def read(self, name: ContainerName) -> Metadata:
+        """Everything the files say about a container; missing files are normal, damaged ones are told."""
+        problems: list[str] = []
+        namespace, config = self._find_config(name, problems)
+        # the state first: once it is there, the limits in the cgroup are final
+        state = self._find_state(name, namespace, problems)
+        label = self._docker_name(name) if name.runtime is Runtime.DOCKER or namespace == "moby" else None
+        runtime = name.runtime
+        if runtime is Runtime.UNKNOWN:
+            runtime = self.runtime_of(name.id) or Runtime.UNKNOWN
+        return Metadata(runtime, merge_state(config, state), state, label, tuple(problems))
+
+    # inside
+
+    def _find_config(self, name: ContainerName, problems: list[str]) -> tuple[str | None, OciFacts | None]:
+        if not is_safe_id(name.id):
+            return None, None
+        for base, parts in self._config_places(name):
+            try:
+                facts = self._config(base, *parts)
+            except KernelError as exc:
+                problems.append(str(exc))
+                return (parts[0] if len(parts) == 2 else None), None
+            if facts is not None:
+                return (parts[0] if base in self._paths.tasks else None), facts
+        return None, None
+
+    def _config_places(self, name: ContainerName) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Directories that may hold the container's ``config.json``, likeliest first."""
+        if name.runtime in (Runtime.CRIO, Runtime.PODMAN):
+            for base in self._paths.storage:
+                yield base, (name.id, "userdata")
+        elif name.runtime in (Runtime.RUNC, Runtime.CRUN):
+            for base in self._paths.states:  # crun keeps a copy, so that no bundle path has to be believed
+                yield base, (name.id,)
+        else:
+            likely = "moby" if name.runtime is Runtime.DOCKER else "k8s.io"
+            for base in self._paths.tasks:
+                yield base, (likely, name.id)
+            for base in self._paths.tasks:
+                for namespace in self._listed(base):
+                    if namespace != likely:
+                        yield base, (namespace, name.id)
+            if name.runtime is Runtime.UNKNOWN:
+                for base in self._paths.storage:
+                    yield base, (name.id, "userdata")
+
+    def _config(self, base: str, *parts: str) -> OciFacts | None:
+        return self._load(base, parts, "config.json", lambda text, source: parse_config(text, source=source))
+
+    def _find_state(self, name: ContainerName, namespace: str | None, problems: list[str]) -> RuntimeState | None:
+        if not is_safe_id(name.id):
+            return None
+        places: list[tuple[str, tuple[str, ...]]] = []
+        if namespace is not None:
+            bases = [*self._task_state_root(name.id, namespace), *self._paths.task_states]
+            places = [(b, (namespace, name.id)) for b in dict.fromkeys(bases)]
+        places += [(b, (name.id,)) for b in self._paths.states]
+        for base, parts in places:
+            try:
+                state = self._state(base, *parts)
+            except KernelError as exc:
+                problems.append(str(exc))
+                return None
+            if state is not None:
+                return state
+        return None
+
+    def _task_state_root(self, container_id: str, namespace: str) -> Iterator[str]:
+        """The state root that a containerd task was started with, when it is one below ``/run``."""
+        for base in self._paths.tasks:
+            with contextlib.suppress(KernelError):
+                root = self._load(
+                    base, (namespace, container_id), "options.json", lambda t, s: parse_task_options(t, source=s)
+                )
+                if root:
+                    clean = root.removeprefix("/var").rstrip("/")
+                    if clean.startswith("/run/") and ".." not in clean.split("/"):
+                        yield clean
+
+    def _state(self, base: str, *parts: str) -> RuntimeState | None:
+        state = self._load(
+            base,
+            parts,
+            "state.json",
+            lambda text, source: parse_runc_state(text, source=source, mount_point=self._mount_point),
+        )
+        return state or self._load(base, parts, "status", lambda text, source: parse_crun_status(text, source=source))
+
+    def _direct_states(self) -> Iterator[RuntimeState]:
+        for base in self._paths.states:
+            for name in self._listed(base):
+                with contextlib.suppress(KernelError):
+                    state = self._state(base, name)
+                    if state is not None:
+                        yield state
+        for base in self._paths.task_states:
+            for namespace in self._listed(base):
+                for name in self._listed(f"{base}/{namespace}") if namespace not in _OWN_NAMESPACES else ():
+                    with contextlib.suppress(KernelError):
+                        state = self._state(base, namespace, name)
+                        if state is not None:
+                            yield state
+
+    def _docker_name(self, name: ContainerName) -> str | None:
+        with contextlib.suppress(KernelError):
+            label = self._load(
+                self._paths.docker, (name.id,), "config.v2.json", lambda t, s: parse_docker_name(t, source=s)
+            )
+            return label if label and is_safe_id(label) else None
+        return None
+
+    @staticmethod
+    def _offer(found: dict[str, ContainerName], path: str | None, container_id: str, runtime: Runtime) -> None:
+        """Take *path* as a container's cgroup unless it can only be a mistake: a slice, PID 1's own, the root."""
+        last = (path or "").rpartition("/")[2]
+        if path is not None and last and not last.endswith(".slice") and last != "init.scope":
+            found.setdefault(path, ContainerName(container_id, runtime, Role.CONTAINER))
+
+    def _listed(self, directory: str) -> list[str]:
+        """Names of the directories in one of the runtimes' directories that can be ids; none when it is missing."""
+        try:
+            return [n for n in list_subdirectories(self._at(directory)) if is_safe_id(n)]
+        except KernelReadError:
+            return []
+
+    def _exists(self, directory: str, name: str) -> bool:
+        path = self._at(directory) / name
+        return path.is_dir() and not path.is_symlink()
+
+    def _at(self, directory: str) -> Path:
+        return self._root / directory.lstrip("/")
+
+    def _load(self, base: str, parts: Iterable[str], file: str, parse: Callable[[str, str], _T]) -> _T | None:
+        """
+        One parsed document below *base*, ``None`` when missing; what was parsed before is returned as it was.
+
+        Raises:
+            KernelReadError: A link, too long, unreadable.
+            KernelFormatError: Not such a document.
+        """
+        parts = tuple(parts)
+        shown = "/".join((base, *parts, file))
+        fds: list[int] = []
+        try:
+            fds.append(open_directory(self._at(base)))
+            fds.append(open_beneath(fds[0], parts, shown=shown))
+            stamp = file_stamp(file, dir_fd=fds[1])
+            if stamp is None:
+                return None
+            self._used.add(shown)
+            known = self._parsed.get(shown)
+            if known is None or known[0] != stamp:
+                known = (stamp, self._parse(file, fds[1], shown, parse))
+                self._parsed[shown] = known
+            if isinstance(known[1], KernelError):
+                raise known[1]
+            return known[1]  # type: ignore[return-value] # one file is always parsed by the same function
+        except KernelReadError as exc:
+            if exc.errno in (errno.ENOENT, errno.ENODEV):
+                return None
+            raise
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    @staticmethod
+    def _parse(file: str, fd: int, shown: str, parse: Callable[[str, str], object]) -> object:
+        """The document, or the error it deserves: a damaged file is not parsed again until it changes."""
+        try:
+            return parse(read_text(file, dir_fd=fd, shown=shown, follow=False), shown)
+        except KernelError as exc:
+            if isinstance(exc, KernelReadError) and exc.errno in (errno.ENOENT, errno.ENODEV):
+                raise
+            return exc
