@@ -17,6 +17,8 @@ The error tree. Constructors take facts, ``__str__`` makes the sentence, ``code`
       NotRunning             no daemon answers                                 exit 3
       AlreadyRunning         another daemon holds the state                    exit 1
       NotPermitted           root needed                                       exit 4
+      SocketUnusable         the API socket cannot be made                     exit 1
+      RequestFailed          the daemon answered with an error                 its own
       InvariantError         our own bug; the daemon ends and restarts         exit 1
 """
 
@@ -231,6 +233,33 @@ class NotPermitted(NumapinError):
 
     def __str__(self) -> str:
         return self.what
+
+
+class SocketUnusable(NumapinError):
+    """The API socket *path* cannot be made; *detail* says what is in the way and what to do."""
+
+    code = "socket-unusable"
+
+    def __init__(self, path: str, detail: str) -> None:
+        super().__init__(path, detail)
+        self.path = path
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"cannot listen on {self.path}: {self.detail}"
+
+
+class RequestFailed(NumapinError):
+    """The daemon answered a request with an error; *code*, *message* and *exit_status* are its own."""
+
+    def __init__(self, code: str, message: str, exit_status: ExitStatus = ExitStatus.FAILURE) -> None:
+        super().__init__(code, message, exit_status)
+        self.code = code
+        self.message = message
+        self.exit_status = exit_status
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class InvariantError(NumapinError):

@@ -60,6 +60,11 @@ class Damaged:
     kept_as: Path
     error: CheckpointError
 
+    @property
+    def reason(self) -> str:
+        """The sentence for log and status."""
+        return str(self.error)
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:

@@ -1,0 +1,78 @@
+"""One daemon at a time.
+
+Owns: the lock file. Must never: remove it (a second daemon would then lock another file of the same name).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from numapin.model.errors import AlreadyRunning, CheckpointUnwritable, NotPermitted
+
+
+class DaemonLock:
+    """
+    Holds *path* from ``__enter__`` to ``__exit__``; the kernel lets go when the process ends in any way.
+
+    The file holds the holder's process id, for the message of a second daemon.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd: int | None = None
+
+    def __enter__(self) -> Self:
+        """
+        Take the lock without waiting; directories are made (0755) when missing.
+
+        Raises:
+            AlreadyRunning: Another process holds it.
+            NotPermitted: The file cannot be opened by this user.
+            CheckpointUnwritable: The disk is full or read-only, or a symbolic link is in the way.
+        """
+        try:
+            self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        except OSError as exc:
+            raise _error(self.path, exc) from exc
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            holder = _holder(fd)
+            os.close(fd)
+            raise AlreadyRunning(str(self.path), holder) from exc
+        try:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        except OSError as exc:
+            os.close(fd)
+            raise _error(self.path, exc) from exc
+        self._fd = fd
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def _holder(fd: int) -> int:
+    """Process id in the file, 0 when the holder has not written it yet."""
+    word = os.pread(fd, 32, 0).strip()
+    return int(word) if word.isdigit() else 0
+
+
+def _error(path: Path, exc: OSError) -> Exception:
+    reason = f"{os.strerror(exc.errno or 0)} ({errno.errorcode.get(exc.errno or 0, str(exc.errno))})"
+    if exc.errno in (errno.EACCES, errno.EPERM):
+        return NotPermitted(f"cannot open the daemon's lock {path}: {reason}; numapin must run as root")
+    if exc.errno == errno.ELOOP:
+        reason = f"it is a symbolic link, which is not followed ({errno.errorcode[errno.ELOOP]}); remove it"
+    return CheckpointUnwritable(str(path), f"cannot take the daemon's lock: {reason}")
