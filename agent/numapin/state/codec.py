@@ -116,7 +116,9 @@ def decode(data: bytes, path: str | Path) -> Checkpoint:
     shown = str(path)
     sealed = _SEALED.search(data[-256:])
     if sealed is None:
-        raise CheckpointCorrupt(shown, "checksum: the last line that carries it is missing; the file was cut short")
+        raise CheckpointCorrupt(
+            shown, "checksum: the line with it is not at the end; the file was cut short, or is no checkpoint"
+        )
     start = len(data) - (len(sealed[0]) - 1)
     digest = hashlib.sha256(data[:start])
     digest.update(_BLANK)

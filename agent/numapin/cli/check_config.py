@@ -1,0 +1,86 @@
+"""``numapin check-config``: what the configuration says, or everything that is wrong with it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from numapin.daemon.config import CONFIG_FILE, Config, load_config, under
+from numapin.daemon.config_keys import KEYS, Key, show_size
+from numapin.model.errors import ExitStatus
+from numapin.model.nodeset import NodeSet
+
+
+def run(args: argparse.Namespace) -> ExitStatus:
+    """
+    Read the files as the daemon would and print every effective value.
+
+    Raises:
+        ConfigError: Every problem.
+    """
+    root: Path = getattr(args, "root", None) or Path("/")
+    file: Path | None = args.config
+    config = load_config(root, file)
+    if args.output == "json":
+        from numapin.cli.json_output import print_json
+
+        print_json("Config", document(config))
+    else:
+        print(f"# OK: {file or under(root, CONFIG_FILE)}; the values in force:")
+        print("\n".join(lines(config)))
+    return ExitStatus.OK
+
+
+def document(config: Config) -> dict[str, object]:
+    """
+    Every value by table and key; sizes in bytes, times in the form of the file.
+
+    ``sources`` is the file of each dotted key that is set; other keys have their default.
+    """
+    found: dict[str, object] = {}
+    for name, key in KEYS.items():
+        table, _, last = name.rpartition(".")
+        inside = found.setdefault(table, {}) if table else found
+        assert isinstance(inside, dict)
+        inside[last] = _plain(config, key)
+    reserved = found["reserved"]
+    assert isinstance(reserved, dict)
+    reserved["node"] = {str(n): dict(sizes) for n, sizes in config.reserved.nodes.items()}
+    return {"values": found, "sources": dict(config.sources)}
+
+
+def lines(config: Config) -> Iterator[str]:
+    """The configuration as TOML that reads back to the same; each line says where its value is from."""
+    table = ""
+    for name, key in KEYS.items():
+        found, _, last = name.rpartition(".")
+        if found != table:
+            table = found
+            yield f"\n[{table}]"
+        yield _commented(f"{last} = {key.show(_value(config, key))}", config.sources.get(name, "default"))
+    for node, sizes in sorted(config.reserved.nodes.items()):
+        yield f"\n[reserved.node.{node}]"
+        for memory_type, size in sorted(sizes.items()):
+            source = config.sources[f"reserved.node.{node}.{memory_type}"]
+            yield _commented(f"{memory_type} = {show_size(size)}", source)
+
+
+def _commented(text: str, source: str) -> str:
+    shown = "".join(c if c.isprintable() else "?" for c in source)
+    return f"{text:<40} # {shown}"
+
+
+def _value(config: Config, key: Key) -> object:
+    section, _, name = key.field.rpartition(".")
+    return getattr(config.reserved if section else config, name)
+
+
+def _plain(config: Config, key: Key) -> object:
+    """One value as JSON has it."""
+    value = _value(config, key)
+    if isinstance(value, NodeSet):
+        return list(value.ids())
+    if isinstance(value, bool) or key.show is show_size:
+        return value
+    return key.show(value).strip('"') if isinstance(value, int) else str(value)
