@@ -94,6 +94,8 @@ class Exclusion(StrEnum):
     """Free in the books is less than asked."""
     KERNEL_SHORT = "kernel-has-less"
     """The books offer enough, but the kernel has fewer free pages."""
+    NOT_NORMAL = "no-normal-memory"
+    """Movable-only: it may serve together with a node that has normal memory, never alone."""
 
 
 @dataclass(frozen=True, slots=True)

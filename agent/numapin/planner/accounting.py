@@ -10,13 +10,14 @@ first, then the group's own blocks from the lowest id upward.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from numapin.model.memory import MEMORY, Block, Books, MemoryTable, MemoryType, NodeMap, NodeState, Owner, hugepages
 from numapin.model.nodeset import NodeId, NodeSet
 from numapin.model.quantity import format_bytes, format_page_size
 from numapin.model.topology import NumaNode, Topology
+from numapin.planner.settling import settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ def reserve(books: Books, owner: Owner, blocks: tuple[Block, ...]) -> Books:
     in the NodeMap appears with zeros.
     """
     old = books.assignments.get(owner, ())
-    return _settled(books, {**books.assignments, owner: blocks}, (*old, *blocks))
+    return settled(books, {**books.assignments, owner: blocks}, (*old, *blocks))
 
 
 def release(books: Books, *owners: Owner) -> Books:
@@ -148,7 +149,7 @@ def release(books: Books, *owners: Owner) -> Books:
     if not any(owner in books.assignments for owner in owners):
         return books
     left = {owner: blocks for owner, blocks in books.assignments.items() if owner not in owners}
-    return _settled(books, left, gone)
+    return settled(books, left, gone)
 
 
 def rebase(books: Books, node_map: NodeMap) -> Books:
@@ -171,7 +172,45 @@ def rebase(books: Books, node_map: NodeMap) -> Books:
         for memory_map in (state.memory_map,)
     }
     every = [block for blocks in books.assignments.values() for block in blocks]
-    return _settled(Books(NodeMap(bare)), dict(books.assignments), every)
+    return settled(Books(NodeMap(bare)), dict(books.assignments), every)
+
+
+def account_foreign(books: Books, owner: Owner, sizes: Mapping[MemoryType, int], nodes: NodeSet) -> tuple[Books, str]:
+    """
+    Books with bytes that somebody else bound to *nodes*, and a sentence about what is odd (empty: nothing).
+
+    On one node, or on nodes that may form or already are a group, the bytes are booked there as a block. Otherwise
+    a block would tie strangers together, so each node is charged its part alone: what it has free, the lowest id
+    first. Nothing is refused: it has happened already.
+    """
+    bare = release(books, owner)
+    known = NodeSet.from_ids(n for n in nodes if n in bare.node_map.nodes)
+    notes = []
+    if known != nodes:
+        notes.append(f"nodes {nodes - known} are not in the books")
+    if not known:
+        return bare, "; ".join(notes)
+    states = {n: bare.node_map.nodes[n] for n in known}
+    tied = all(s.cells == known for s in states.values()) or not any(s.number_of_assignments for s in states.values())
+    asked = {kind: size for kind, size in sizes.items() if size > 0}
+    everywhere = len(known) > 1 and len(known) == len(bare.node_map.nodes)
+    if len(known) == 1 or (tied and not everywhere):
+        blocks = [Block(known, kind, size) for kind, size in asked.items()]
+    else:
+        blocks = []
+        for kind, size in asked.items():
+            left = size
+            for n, state in states.items():
+                table = state.memory_map.get(kind)
+                part = min(left, max(0, table.free)) if table else 0
+                blocks += [Block(NodeSet(1 << n), kind, part)] if part else []
+                left -= part
+            blocks += [Block(NodeSet(known.mask & -known.mask), kind, left)] if left else []
+        notes.append(f"its bytes are charged to nodes {known} one by one, they are not tied into a group")
+    after = reserve(bare, owner, tuple(blocks))
+    if owner in (short := misfits(after)):
+        notes.append(short[owner])
+    return after, "; ".join(notes)
 
 
 def misfits(books: Books) -> Mapping[Owner, str]:
@@ -249,64 +288,3 @@ def _components(node_map: NodeMap) -> Iterator[tuple[NodeSet, list[NodeState]]]:
             cells = NodeSet(state.cells.mask | 1 << node)
             seen |= cells.mask
             yield cells, [node_map.nodes[n] for n in cells if n in node_map.nodes]
-
-
-def _settled(books: Books, assignments: dict[Owner, tuple[Block, ...]], changed: Iterable[Block]) -> Books:
-    """Books with *assignments*, all nodes reachable from the *changed* blocks worked out anew."""
-    touched = 0
-    for block in changed:
-        touched |= block.affinity.mask
-    masks = {b.affinity.mask for blocks in assignments.values() for b in blocks}
-    groups = _merge(m for m in masks if m & (m - 1))
-    for group in groups:
-        if group & touched:
-            touched |= group
-    here = [b for blocks in assignments.values() for b in blocks if b.affinity.mask & touched]
-    nodes = dict(books.node_map.nodes)
-    cells = {node: group for group in groups if group & touched for node in NodeSet(group)}
-    ids = list(NodeSet(touched))
-    grown = any(node not in nodes for node in ids)
-    for node in ids:
-        mine = [b for b in here if b.affinity.mask >> node & 1]
-        state = nodes.get(node)
-        memory_map = dict(state.memory_map) if state else {}
-        for kind in {b.type for b in mine} - memory_map.keys():
-            memory_map[kind] = MemoryTable(0, 0, 0, 0, 0)
-        for kind, t in memory_map.items():
-            alone = sum(b.size_bytes for b in mine if b.type == kind and b.affinity.mask == 1 << node)
-            memory_map[kind] = MemoryTable(t.total, t.system_reserved, t.allocatable, alone, t.allocatable - alone)
-        nodes[node] = NodeState(memory_map, len(mine), NodeSet(cells.get(node, 1 << node)))
-    for block in sorted(here, key=lambda b: b.affinity.mask):
-        if len(block.affinity) > 1:
-            _fill(nodes, block)
-    return Books(NodeMap(dict(sorted(nodes.items())) if grown else nodes), assignments)
-
-
-def _merge(masks: Iterable[int]) -> list[int]:
-    """Disjoint unions of overlapping sets of nodes (they only overlap when somebody else placed some of them)."""
-    groups: list[int] = []
-    for mask in masks:
-        joined = mask
-        for group in groups:
-            if group & mask:
-                joined |= group
-        groups = [*(g for g in groups if not g & mask), joined]
-    return groups
-
-
-def _fill(nodes: dict[NodeId, NodeState], block: Block) -> None:
-    """Charge a block over several nodes from the lowest id up; what nothing has room for goes to the lowest."""
-    left = block.size_bytes
-    order = list(block.affinity)
-    for position, node in enumerate([*order, order[0]]):
-        state = nodes[node]
-        table = state.memory_map[block.type]
-        part = left if position == len(order) else max(0, min(left, table.free))
-        if part:
-            changed = MemoryTable(
-                table.total, table.system_reserved, table.allocatable, table.reserved + part, table.free - part
-            )
-            nodes[node] = NodeState(
-                {**state.memory_map, block.type: changed}, state.number_of_assignments, state.cells
-            )
-            left -= part

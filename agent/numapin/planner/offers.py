@@ -1,0 +1,205 @@
+"""
+What the nodes offer to one request, and which sets of nodes may take it.
+
+Owns: the disjoint-group rule. A request goes to one node that is in no group; or to exactly one existing group; or to
+several nodes that are all unused, which become a group. Must never: list all sets of nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from numapin.model.memory import Books, MemoryType, NodeState
+from numapin.model.nodeset import NodeId, NodeSet
+from numapin.model.plan import Request
+from numapin.planner.subsets import EXHAUSTIVE_NODES, Search, Steps, Vector
+from numapin.planner.ties import Taste, best_subset
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """How many nodes the results of one family of sets have: *exact* sizes, and every size from *low* to *high*."""
+
+    exact: frozenset[int]
+    low: int
+    high: int
+
+    def nearest(self, wanted: int) -> tuple[int, ...]:
+        """*wanted* itself, else the largest below and the smallest above, as far as they exist."""
+        if wanted in self.exact or self.low <= wanted <= self.high:
+            return (wanted,)
+        spans = (self.low, self.high) if self.low <= self.high else ()
+        below = max((s for s in (*self.exact, *spans) if s < wanted), default=None)
+        above = min((s for s in (*self.exact, *spans) if s > wanted), default=None)
+        return tuple(s for s in (below, above) if s is not None)
+
+
+class Offers:
+    """
+    The nodes as one request sees them; ids ascending, vectors in the order of ``kinds``.
+
+    ``allocatable`` is what a node could hold when empty, ``offered`` what the books and the kernel have free.
+    Where not every node has normal memory, "one node with normal memory" is one more position of the vectors:
+    1 for such a node, and 1 is needed. ``inexact`` is set as soon as a bounded search gave something up.
+    """
+
+    def __init__(self, books: Books, request: Request, kinds: Sequence[MemoryType]) -> None:
+        nodes = books.node_map.nodes
+        self.request = request
+        self.kinds = tuple(kinds)
+        self.ids = [
+            node
+            for node, state in nodes.items()
+            if (request.allowed is None or node in request.allowed)
+            and any(t.total for t in state.memory_map.values())
+        ]
+        normal = request.normal
+        self._normal = normal if normal is not None and any(n not in normal for n in self.ids) else None
+        sizes = tuple(request.sizes[k] for k in self.kinds)
+        self.need: Vector = sizes if self._normal is None else (*sizes, 1)
+        self.all = sum(1 << n for n in self.ids)
+        self.allocatable = {n: self._vector(n, nodes[n], offered=False) for n in self.ids}
+        self.offered = {n: self._vector(n, nodes[n], offered=True) for n in self.ids}
+        self.alone = [n for n in self.ids if len(nodes[n].cells) == 1]
+        self.unused = [n for n in self.alone if not nodes[n].number_of_assignments]
+        self._unused = sum(1 << n for n in self.unused)
+        cells = {nodes[n].cells.mask for n in self.ids if len(nodes[n].cells) > 1}
+        self.groups = {g: self._group_offer(books, g) for g in sorted(cells) if not g & ~self.all}
+        self.inexact = False
+        self._steps = Steps(len(self.ids))
+
+    def _vector(self, node: NodeId, state: NodeState, *, offered: bool) -> Vector:
+        ceilings = self.request.ceilings.get(node, {}) if offered else {}
+        values = []
+        for kind in self.kinds:
+            table = state.memory_map.get(kind)
+            value = 0 if table is None else table.free if offered else table.allocatable
+            values.append(min(value, ceilings.get(kind, value)))
+        return tuple(values) if self._normal is None else (*values, int(node in self._normal))
+
+    def _group_offer(self, books: Books, group: int) -> Vector:
+        """Free of a whole group: the books' sum or the kernel's, whichever is less (the split means nothing)."""
+        members = [n for n in self.ids if group >> n & 1]
+        free = [0] * len(self.kinds)
+        kernel = [0] * len(self.kinds)
+        for n in members:
+            tables, ceilings = books.node_map.nodes[n].memory_map, self.request.ceilings.get(n, {})
+            for t, kind in enumerate(self.kinds):
+                table = tables.get(kind)
+                free[t] += table.free if table else 0
+                kernel[t] += ceilings.get(kind, table.allocatable if table else 0)
+        values = [min(f, k) for f, k in zip(free, kernel, strict=True)]
+        if self._normal is not None:
+            values.append(sum(n in self._normal for n in members))
+        return tuple(values)
+
+    def enough(self, offer: Vector) -> bool:
+        """True when *offer* holds the request."""
+        return all(o >= n for o, n in zip(offer, self.need, strict=True))
+
+    def width(self) -> int | None:
+        """Fewest nodes whose allocatable memory could hold the request; ``None`` when all cannot."""
+        search = Search(list(self.allocatable.values()), self.need, self._steps)
+        found = search.fewest()
+        self.inexact |= not search.exact
+        return found
+
+    def takes(self, mask: int) -> bool:
+        """True when exactly this set may take the request now: the group rule and what is free."""
+        if mask in self.groups:
+            return self.enough(self.groups[mask])
+        if mask & ~self.all or not mask:
+            return False
+        members = [n for n in self.ids if mask >> n & 1]
+        if len(members) == 1:
+            return members[0] in self.alone and self.enough(self.offered[members[0]])
+        return not mask & ~self._unused and self.enough(self._sum(members))
+
+    def narrowest(self, taste: Taste, *, containing: int = 0) -> int | None:
+        """The set of fewest nodes that may take the request and holds *containing*, best by *taste*."""
+        singles = [1 << n for n in self.alone if not containing & ~(1 << n) and self.enough(self.offered[n])]
+        if singles:
+            return min(singles, key=taste.key)
+        found = [g for g, offer in self.groups.items() if not containing & ~g and self.enough(offer)]
+        size = min((g.bit_count() for g in found), default=len(self.ids) + 1)
+        if not containing & ~self._unused:
+            pool = [n for n in self.unused if not containing >> n & 1]
+            held = self._sum(n for n in self.unused if containing >> n & 1)
+            search = self._search(pool, held)
+            rest = search.fewest()
+            self.inexact |= not search.exact
+            if rest is not None:
+                count = max(2, rest + containing.bit_count())
+                if count <= size and count <= len(self.unused):
+                    size = count
+                    mask = self._best(search, pool, count - containing.bit_count(), containing, taste)
+                    found += [mask] if mask is not None else []
+        return min((m for m in found if m.bit_count() == size), key=taste.key, default=None)
+
+    def has_rival(self, mask: int) -> bool:
+        """True when another set of as many nodes may take the request too (above ten unused nodes: perhaps)."""
+        size = mask.bit_count()
+        if size == 1:
+            return any(1 << n != mask and self.enough(self.offered[n]) for n in self.alone)
+        if any(g != mask and g.bit_count() == size and self.enough(offer) for g, offer in self.groups.items()):
+            return True
+        pool = [n for n in self.unused if not mask >> n & 1 or mask in self.groups]
+        if len(pool) < (size if mask in self.groups else 1):
+            return False
+        if len(self.unused) > EXHAUSTIVE_NODES:
+            return True  # it may; looking for it costs more than the answer is worth
+        pools = [pool] if mask in self.groups else [[n for n in self.unused if n != m] for m in NodeSet(mask)]
+        return any(self._search(p, (0,) * len(self.need)).can(size) for p in pools)
+
+    def sizes_within(self, within: int | None) -> Sized:
+        """Sizes of (set that may take the request) ∩ *within*, empty intersections left out; ``None``: any node."""
+        mask = self.all if within is None else within
+        exact = {1 for n in self.alone if mask >> n & 1 and self.enough(self.offered[n])}
+        exact |= {(g & mask).bit_count() for g, offer in self.groups.items() if g & mask and self.enough(offer)}
+        search, pool, outside = self._within(mask)
+        low = search.fewest()
+        self.inexact |= not search.exact
+        if low is None:
+            return Sized(frozenset(exact), 1, 0)
+        return Sized(frozenset(exact), max(low, 1 if outside else 2), len(pool))
+
+    def best_within(self, within: int | None, size: int, taste: Taste) -> int | None:
+        """Best of the intersections that `sizes_within` counts with exactly *size* nodes."""
+        mask = self.all if within is None else within
+        found = [1 << n for n in self.alone if size == 1 and mask >> n & 1 and self.enough(self.offered[n])]
+        found += [g & mask for g, o in self.groups.items() if (g & mask).bit_count() == size and self.enough(o)]
+        search, pool, outside = self._within(mask)
+        if size >= (1 if outside else 2):
+            best = self._best(search, pool, size, 0, taste)
+            found += [best] if best is not None else []
+        return min(found, key=taste.key, default=None)
+
+    def together(self) -> int | None:
+        """Fewest nodes whose free memory would do if there were no group rule; for sentences about refusals."""
+        search = self._search(self.ids, (0,) * len(self.need))
+        size = search.fewest()
+        chosen = search.smallest(size) if size else None
+        return None if chosen is None else sum(1 << self.ids[i] for i in chosen)
+
+    def _within(self, mask: int) -> tuple[Search, list[NodeId], bool]:
+        """Search for the part inside *mask*, when all unused nodes outside may lend theirs."""
+        pool = [n for n in self.unused if mask >> n & 1]
+        outside = [n for n in self.unused if not mask >> n & 1]
+        return self._search(pool, self._sum(outside)), pool, bool(outside)
+
+    def _search(self, pool: Sequence[NodeId], held: Vector) -> Search:
+        missing = tuple(n - h for n, h in zip(self.need, held, strict=True))
+        return Search([self.offered[n] for n in pool], missing, self._steps)
+
+    def _best(self, search: Search, pool: Sequence[NodeId], k: int, base: int, taste: Taste) -> int | None:
+        found = best_subset(search, pool, k, base, taste, self._steps)
+        self.inexact |= not search.exact
+        return found
+
+    def _sum(self, nodes: Iterable[NodeId]) -> Vector:
+        total = [0] * len(self.need)
+        for n in nodes:
+            for t, value in enumerate(self.offered[n]):
+                total[t] += value
+        return tuple(total)

@@ -1,0 +1,134 @@
+"""
+Where one arriving container goes: the function the daemon calls.
+
+Owns: the whole decision for one request, with the books after it and the record of why. Must never: change its input,
+read anything but its arguments, or take time that grows exponentially with the number of nodes.
+"""
+
+from __future__ import annotations
+
+from numapin.model.memory import Block, Books, MemoryType, Owner
+from numapin.model.nodeset import NodeId, NodeSet
+from numapin.model.plan import Explanation, Plan, Refusal, RefusalCode, Request, Rules
+from numapin.planner.accounting import release, reserve
+from numapin.planner.choice import Choice, Denial, choose, kubelet_reason
+from numapin.planner.offers import Offers
+from numapin.planner.ties import Taste, Weight
+from numapin.planner.wording import node_views, refusal_sentence, what_would_fit
+
+NAMED_CANDIDATES = 5
+
+
+def place(books: Books, request: Request, rules: Rules) -> Plan | Refusal:
+    """
+    Nodes for *request* and the books with it in them, or a refusal with the numbers.
+
+    The fewest nodes that fit; among equally many the order of `ties.Taste`. The memory of the ``reusable`` owners
+    counts as free, and the plan's books no longer have them; after a refusal the caller's books stand. An owner
+    that already holds equal sizes keeps its blocks whatever the rules say now; with other sizes it is placed
+    anew as if it had none, on the same nodes among equals.
+
+    Raises:
+        ValueError: A size is negative, or none is above zero.
+    """
+    sizes = {kind: size for kind, size in sorted(request.sizes.items()) if size}
+    if not sizes or min(sizes.values()) < 0:
+        raise ValueError(f"a request needs sizes above zero, not {dict(request.sizes)}")
+    held = books.assignments.get(request.owner, ())
+    others = tuple(owner for owner in request.reusable if owner != request.owner)
+    if held and _sizes(held) == sizes:
+        return _unchanged(release(books, *others), request, rules, held, sizes)
+    bare = release(books, request.owner, *others)
+    kinds = tuple(sizes)
+    offers = Offers(bare, request, kinds)
+    views = node_views(bare, request, kinds)
+    unknown = any(not any(view.allocatable.get(kind) for view in views) for kind in kinds)
+    width = None if unknown else offers.width()
+    answer: Choice | Denial
+    answer = (
+        Denial(RefusalCode.UNKNOWN_TYPE) if unknown else choose(offers, rules, _taste(books, request), width=width)
+    )
+    if isinstance(answer, Denial):
+        would_fit = what_would_fit(answer, offers, views, width)
+        record = Explanation(
+            policy=rules.policy,
+            sizes=sizes,
+            nodes=views,
+            width=width,
+            candidates=_candidates(offers, answer.own),
+            would_fit=would_fit,
+            hints=request.hints,
+        )
+        reason = kubelet_reason(answer.code, rules.policy, request.hints)
+        sentence = refusal_sentence(answer, offers, views, would_fit)
+        return Refusal(request.owner, answer.code, reason, sentence, record)
+    nodes = NodeSet(answer.mask)
+    blocks = tuple(Block(nodes, kind, size) for kind, size in sizes.items())
+    record = Explanation(
+        policy=rules.policy,
+        sizes=sizes,
+        nodes=views,
+        width=width,
+        candidates=_candidates(offers, answer.mask),
+        chosen=nodes,
+        preferred=answer.preferred,
+        tie_break=f"{answer.rule}; bounded search" if offers.inexact else answer.rule,
+        hints=request.hints,
+    )
+    return Plan(request.owner, nodes, blocks, reserve(bare, request.owner, blocks), record)
+
+
+def _sizes(blocks: tuple[Block, ...]) -> dict[MemoryType, int]:
+    sizes: dict[MemoryType, int] = {}
+    for block in sorted(blocks, key=lambda b: b.type):
+        sizes[block.type] = sizes.get(block.type, 0) + block.size_bytes
+    return sizes
+
+
+def _unchanged(
+    books: Books, request: Request, rules: Rules, held: tuple[Block, ...], sizes: dict[MemoryType, int]
+) -> Plan:
+    nodes = NodeSet()
+    for block in held:
+        nodes |= block.affinity
+    record = Explanation(
+        policy=rules.policy,
+        sizes=sizes,
+        nodes=node_views(books, request, tuple(sizes)),
+        width=None,
+        candidates=(nodes,),
+        chosen=nodes,
+        preferred=True,
+        tie_break="already-assigned",
+        hints=request.hints,
+    )
+    return Plan(request.owner, nodes, held, books, record)
+
+
+def _taste(books: Books, request: Request) -> Taste:
+    """Nodes wanted among equals: the owner's own, those with its pages, those its pod's ended containers had."""
+    own = _affinities(books, (request.owner,))
+    ended = _affinities(books, request.reusable)
+    weights: dict[NodeId, Weight] = {}
+    for node in own | ended | NodeSet.from_ids(n for n, size in request.resident.items() if size > 0):
+        weights[node] = (int(node in own), max(0, request.resident.get(node, 0)), int(node in ended))
+    return Taste(weights)
+
+
+def _affinities(books: Books, owners: tuple[Owner, ...]) -> NodeSet:
+    nodes = NodeSet()
+    for owner in owners:
+        for block in books.assignments.get(owner, ()):
+            nodes |= block.affinity
+    return nodes
+
+
+def _candidates(offers: Offers, chosen: int) -> tuple[NodeSet, ...]:
+    """The chosen set, or the best one that was turned down, then other sets that could take the request."""
+    found = [chosen] if chosen else []
+    for mask in (*(1 << n for n in offers.alone), *offers.groups):
+        if len(found) == NAMED_CANDIDATES:
+            break
+        if mask != chosen and offers.takes(mask):
+            found.append(mask)
+    return tuple(NodeSet(mask) for mask in found)

@@ -1,0 +1,184 @@
+"""
+Why: the views of the nodes and the sentences of a refusal.
+
+Owns: every sentence a person reads about a placement. Must never: say a number that is not in the explanation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from numapin.model.memory import MEMORY, Books, MemoryType
+from numapin.model.nodeset import NodeId, NodeSet
+from numapin.model.plan import Exclusion, NodeView, RefusalCode, Request
+from numapin.model.quantity import format_bytes
+from numapin.planner.choice import Denial
+from numapin.planner.offers import Offers
+
+SPOKEN_NODES = 4
+"""More nodes than this are not listed one by one."""
+
+
+def node_views(books: Books, request: Request, kinds: tuple[MemoryType, ...]) -> tuple[NodeView, ...]:
+    """Every node of the books as this decision sees it, ascending."""
+    sizes = request.sizes
+    views = []
+    for node, state in books.node_map.nodes.items():
+        tables = state.memory_map
+        allocatable = {k: tables[k].allocatable for k in kinds if k in tables}
+        free = {k: tables[k].free for k in kinds if k in tables}
+        kernel = {k: v for k, v in request.ceilings.get(node, {}).items() if k in sizes} if request.ceilings else {}
+        if request.allowed is not None and node not in request.allowed:
+            why: Exclusion | None = Exclusion.NOT_ALLOWED
+        elif any(k not in tables or not tables[k].total for k in kinds):
+            why = Exclusion.TYPE_MISSING
+        elif len(state.cells) > 1:
+            why = Exclusion.IN_GROUP
+        elif any(allocatable[k] < sizes[k] for k in kinds):
+            why = Exclusion.HOLDS_SINGLE if state.number_of_assignments else Exclusion.TOO_SMALL
+        elif any(free[k] < sizes[k] for k in kinds):
+            why = Exclusion.NOT_ENOUGH_FREE
+        elif any(kernel.get(k, sizes[k]) < sizes[k] for k in kinds):
+            why = Exclusion.KERNEL_SHORT
+        elif request.normal is not None and node not in request.normal:
+            why = Exclusion.NOT_NORMAL
+        else:
+            why = None
+        views.append(NodeView(node, allocatable, free, state.cells, state.number_of_assignments, why, kernel))
+    return tuple(views)
+
+
+def amounts(sizes: Mapping[MemoryType, int]) -> str:
+    """``8 GiB``, or ``8 GiB and 1 GiB of hugepages-2Mi``."""
+    parts = [format_bytes(v) if k == MEMORY else f"{format_bytes(v)} of {k}" for k, v in sizes.items()]
+    return " and ".join(parts)
+
+
+def refusal_sentence(denial: Denial, offers: Offers, views: tuple[NodeView, ...], would_fit: str) -> str:
+    """One sentence: what is needed, what each node has, and what stands in the way."""
+    request = offers.request
+    if denial.code is RefusalCode.UNKNOWN_TYPE:
+        missing = [k for k in offers.kinds if not any(v.allocatable.get(k) for v in views)]
+        return f"needs {amounts(request.sizes)}; no node has memory of type {', '.join(missing)}"
+    have = _what_nodes_have(offers, views)
+    return f"needs {amounts(request.sizes)}; {have}; {would_fit}"
+
+
+def _what_nodes_have(offers: Offers, views: tuple[NodeView, ...]) -> str:
+    """``node 0 has 2 GiB free, node 1 7 GiB``; with many nodes only those that have most."""
+    said: list[tuple[int, str, str]] = []
+    for group, offer in offers.groups.items():
+        free = dict(zip(offers.kinds, offer, strict=False))
+        said.append((min(offer), f"group {NodeSet(group)}", amounts(free)))
+    for view in views:
+        if view.exclusion is Exclusion.NOT_ALLOWED or view.cells.mask in offers.groups:
+            continue
+        free = {k: max(0, view.free.get(k, 0)) for k in offers.kinds}
+        text = amounts(free)
+        if view.exclusion is Exclusion.KERNEL_SHORT:
+            short = {k: v for k, v in view.kernel_free.items() if v < offers.request.sizes[k]}
+            text += f" in the books but only {amounts(short)} in the kernel"
+        least = min((min(f, view.kernel_free.get(k, f)) for k, f in free.items()), default=0)
+        said.append((least, f"node {view.node}", text))
+    if not said:
+        return "no node is allowed for it"
+    left = len(said)
+    if left > SPOKEN_NODES:
+        said = sorted(said, key=lambda item: -item[0])[: SPOKEN_NODES - 1]
+    left -= len(said)
+    (_, subject, text), *rest = said
+    more = f" and {left} others no more" if left else ""
+    return f"{subject} has {text} free" + "".join(f", {who} {what}" for _, who, what in rest) + more
+
+
+def what_would_fit(denial: Denial, offers: Offers, views: tuple[NodeView, ...], width: int | None) -> str:
+    """What would have to change for this request to be kept; a clause without the final stop."""
+    if denial.code is RefusalCode.UNKNOWN_TYPE:
+        return "it would fit after pages of that size are added to a node"
+    if denial.code is RefusalCode.DOES_NOT_FIT:
+        return _never(offers)
+    own = NodeSet(denial.own)
+    if denial.code is RefusalCode.HINTS_DISAGREE:
+        others = " and ".join(_wanted(offers.request))
+        return (
+            f"memory fits on {_nodes(own)}, but {others}; the policy best-effort would take what is nearest to both"
+        )
+    if denial.code in (RefusalCode.NOT_FEWEST, RefusalCode.NOT_SINGLE):
+        return f"only {_nodes(own)} could hold it now{_why_not(denial, offers, own, width)}"
+    together = offers.together()
+    near = _nearest(views, offers) if width == 1 else ""
+    if together is None:
+        return near or f"{_short(offers)} more must become free"
+    blocked = f"{_nodes(NodeSet(together))} would do but {_blockers(views, NodeSet(together))}"
+    return f"{blocked}; {near}" if near else blocked
+
+
+def _never(offers: Offers) -> str:
+    total = {k: sum(v[t] for v in offers.allocatable.values()) for t, k in enumerate(offers.kinds)}
+    if not offers.ids:
+        return "allow a node with memory for it"
+    short = {k: v for k, v in total.items() if v < offers.request.sizes[k]}
+    if not short:
+        return "no allowed node has normal memory"
+    everyone = NodeSet(offers.all)
+    return f"{_nodes(everyone)} can promise {amounts(short)} at most, even when empty"
+
+
+def _wanted(request: Request) -> Iterable[str]:
+    for provider in request.hints:
+        if provider.hints is None:
+            continue
+        sets = [f"nodes {h.affinity}" for h in provider.hints if h.affinity is not None and h.preferred]
+        if sets:
+            more = " …" if len(sets) > SPOKEN_NODES else ""
+            yield f"{provider.resource} wants {' or '.join(sets[:SPOKEN_NODES])}{more}"
+        elif not any(h.affinity is None and h.preferred for h in provider.hints):
+            yield f"{provider.resource} has no set it prefers"
+
+
+def _why_not(denial: Denial, offers: Offers, own: NodeSet, width: int | None) -> str:
+    if denial.code is RefusalCode.NOT_SINGLE:
+        return ", and the policy single-numa-node allows one node only; restricted or best-effort may take more"
+    count = "1 node" if width == 1 else f"{width} nodes"
+    group = ", an existing group" if own.mask in offers.groups else ""
+    return (
+        f"{group}, and the policy restricted insists on {count}, which would do when empty; best-effort would take it"
+    )
+
+
+def _short(offers: Offers) -> str:
+    have = [sum(max(0, v[t]) for v in offers.offered.values()) for t in range(len(offers.kinds))]
+    missing = {
+        k: offers.request.sizes[k] - h for k, h in zip(offers.kinds, have, strict=True) if h < offers.request.sizes[k]
+    }
+    return amounts(missing) if missing else "memory"
+
+
+def _nearest(views: tuple[NodeView, ...], offers: Offers) -> str:
+    """The single node that lacks least, and what it lacks."""
+    sizes = offers.request.sizes
+    best: tuple[int, NodeId, dict[MemoryType, int]] | None = None
+    for view in views:
+        if view.exclusion not in (Exclusion.NOT_ENOUGH_FREE, Exclusion.KERNEL_SHORT):
+            continue
+        lacks = {k: sizes[k] - min(f, view.kernel_free.get(k, f)) for k, f in view.free.items()}
+        lacks = {k: v for k, v in lacks.items() if v > 0}
+        if best is None or sum(lacks.values()) < best[0]:
+            best = sum(lacks.values()), view.node, lacks
+    return "" if best is None else f"it would fit on node {best[1]} with {amounts(best[2])} more free there"
+
+
+def _blockers(views: tuple[NodeView, ...], nodes: NodeSet) -> str:
+    held = NodeSet.from_ids(v.node for v in views if v.node in nodes and len(v.cells) == 1 and v.assignments)
+    groups = {v.cells for v in views if v.node in nodes and len(v.cells) > 1}
+    parts = []
+    if held:
+        both = "both hold" if len(held) == 2 and held == nodes else "hold" if len(held) > 1 else "holds"
+        subject = "" if both == "both hold" else f"{_nodes(held)} "
+        parts.append(f"{subject}{both} single-node containers")
+    parts += [f"nodes {g} are a group" for g in sorted(groups)]
+    return " and ".join(parts) or "the group rule forbids it"
+
+
+def _nodes(nodes: NodeSet) -> str:
+    return f"node {nodes}" if len(nodes) == 1 else f"nodes {nodes} together"
