@@ -47,7 +47,7 @@ def render_status(document: Row) -> None:
 
 
 def render_containers(document: Row) -> None:
-    """Print a containers document: one row each, and the rule that gave the class below rows with something to say."""
+    """Print a containers document: one row each, then a sentence for each that has something to say."""
     out = console()
     rows: Sequence[Row] = document["containers"]
     if not rows:
@@ -77,7 +77,11 @@ def _headline(document: Row) -> str:
         f"up {format_age(document['uptime_seconds'])}",
         "no full pass yet" if last is None else f"last full pass {format_age(int(last))} ago",
     ]
-    dry = "\nDRY RUN: everything is decided and reported, nothing is written to any cgroup." if document["dry_run"] else ""
+    dry = (
+        "\nDRY RUN: everything is decided and reported, nothing is written to any cgroup."
+        if document["dry_run"]
+        else ""
+    )
     return " | ".join(words) + f"\n{document['summary']}" + dry
 
 

@@ -1,4 +1,4 @@
-"""``numapin status``: the books, the groups and every Guaranteed container, from the daemon or from its checkpoint."""
+"""``numapin status``: books, groups and Guaranteed containers, from the daemon or from its checkpoint."""
 
 from __future__ import annotations
 

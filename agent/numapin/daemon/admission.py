@@ -17,8 +17,8 @@ from numapin.model.container import Classification, ContainerKind, ContainerReco
 from numapin.model.memory import Owner
 from numapin.model.nodeset import NodeId, NodeSet
 from numapin.model.plan import Plan, Refusal, Request
-from numapin.planner.accounting import account_foreign
 from numapin.planner.classify import classify
+from numapin.planner.foreign import account_foreign
 from numapin.planner.placement import place
 
 
@@ -178,9 +178,7 @@ class Admission:
                     del self.ledger.pins[cgroup]  # its memory went to this container
             self.ledger.books = plan.books
             original = pin.original_mems if pin is not None else record.mems
-            self.ledger.set_pin(
-                self._pin_record(record, plan.owner, plan.nodes, Phase.PLANNED, "", original, plan)
-            )
+            self.ledger.set_pin(self._pin_record(record, plan.owner, plan.nodes, Phase.PLANNED, "", original, plan))
         granted = record.mems == plan.nodes and record.effective_mems == plan.nodes
         if granted and not self.dry_run:
             if pin is None or pin.phase is not Phase.VERIFIED:

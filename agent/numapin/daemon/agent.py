@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from numapin.daemon.admission import Admission, Decision
-from numapin.daemon.delivery import DriftWatch, Delivery
+from numapin.daemon.delivery import Delivery, DriftWatch
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.machine import Machine
 from numapin.daemon.pinning import Outcome, Writer
@@ -89,9 +89,7 @@ class Agent:
         ledger, now = self.ledger, self._clock.monotonic_ns()
         ledger.adopt(checkpoint)
         records = {r.cgroup: r for r in self._finder.scan()}
-        owners = {r.owner for r in records.values()} | {
-            p.owner for p in ledger.pins.values() if p.cgroup in records
-        }
+        owners = {r.owner for r in records.values()} | {p.owner for p in ledger.pins.values() if p.cgroup in records}
         pods = {r.pod_uid for r in records.values() if r.pod_uid is not None}
         same_boot = checkpoint.boot_id == ledger.boot_id
         released: list[str] = []
@@ -289,7 +287,8 @@ class Agent:
             return
         if view.state is ContainerState.PINNED:
             self._delivery.keep(view)
-        self._reporter.container(view)
+        if view.record.settled or view.state is ContainerState.REFUSED:  # else a second look is due soon
+            self._reporter.container(view)
 
     # ---- ends and retries ------------------------------------------------------------------------------------
 
@@ -336,4 +335,13 @@ class Agent:
 
 def facts(record: ContainerRecord) -> tuple[object, ...]:
     """What a decision depends on and can change while a container lives."""
-    return (record.limits, record.pod_limits, record.parent_mems, record.doubts, record.name, record.kind, record.oci)
+    return (
+        record.limits,
+        record.pod_limits,
+        record.parent_mems,
+        record.doubts,
+        record.name,
+        record.kind,
+        record.oci,
+        record.settled,
+    )

@@ -171,4 +171,6 @@ def _failure(outcome: Outcome) -> str:
         return str(outcome.error)
     seen = outcome.verification
     granted, mems = (seen.effective, seen.mems) if seen is not None else (NodeSet(), NodeSet())
-    return f"asked for nodes {outcome.nodes}, the kernel grants {granted or 'none'} (cpuset.mems says {mems or 'none'})"
+    return (
+        f"asked for nodes {outcome.nodes}, the kernel grants {granted or 'none'} (cpuset.mems says {mems or 'none'})"
+    )

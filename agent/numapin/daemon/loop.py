@@ -11,7 +11,6 @@ import selectors
 import signal
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
 from numapin.daemon.agent import Agent
@@ -149,7 +148,7 @@ class Loop:
             return False
         except KernelError as exc:
             self._log.warning("kernel_error", code=exc.code, reason=str(exc))
-        except Exception:
+        except Exception:  # noqa: BLE001 - the one broad except: one container's trouble must not stop the others
             self._log.exception("step_failed")
         return True
 
@@ -253,10 +252,3 @@ class Loop:
                 signal.signal(s, handler)
             self._signal_reader.close()
             writer.close()
-
-
-def default_boot_id(root: Path) -> str:
-    """The kernel's boot id, or an empty string below a recorded root that has none."""
-    from numapin.kernel.files import read_optional
-
-    return (read_optional(root / "proc/sys/kernel/random/boot_id") or "").strip()

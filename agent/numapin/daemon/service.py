@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from numapin.daemon.agent import Agent
-from numapin.daemon.api import ApiServer, Peer
-from numapin.daemon.config import Config, load_config, under
+from numapin.daemon.api import ApiServer, UnknownVerb
+from numapin.daemon.api_peer import Peer
+from numapin.daemon.config import load_config, under
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.logs import Log, set_up_logging
 from numapin.daemon.loop import Loop
@@ -46,6 +47,26 @@ class Service:
         self._log: Log = set_up_logging(self._config.log_level, self._config.log_format)
         self._findings: list[tuple[str, str]] = []
 
+    def suitability(self) -> tuple[str, ...]:
+        """
+        Sentences about what numapin can and cannot do on this host; empty on a multi-node host with containers.
+
+        Raises:
+            NoCpusetController, KernelReadError, KernelFormatError, ConfigError: As `run`.
+        """
+        hierarchy = find_hierarchy(self._root)
+        machine = Machine.read(self._root, self._config)
+        found = Discovery(hierarchy, self._root).scan()
+        notes = []
+        if len(machine.usable) < 2:
+            notes.append(
+                f"this host has one NUMA node with memory (node {machine.usable}): every container fits on it or "
+                "nowhere, so reservations are kept but no choice is made; see a four-node machine with: make demo"
+            )
+        if not found:
+            notes.append("no container runs now; the ones you start are picked up as they appear (Ctrl-C stops)")
+        return tuple(notes)
+
     def run(self) -> ExitStatus:
         """
         Serve until told to stop.
@@ -69,7 +90,9 @@ class Service:
         file = CheckpointFile(under(self._root, self._config.state_dir) / "state.json")
         loaded = file.peek() if self._dry_run else file.load(wall_ns=clock.wall_ns())
         for damaged in loaded.damaged:
-            log.error("checkpoint_damaged", path=str(damaged.path), reason=damaged.reason, kept_as=str(damaged.kept_as))
+            log.error(
+                "checkpoint_damaged", path=str(damaged.path), reason=damaged.reason, kept_as=str(damaged.kept_as)
+            )
             self._findings.append(("checkpoint-damaged", f"{damaged.reason}; kept as {damaged.kept_as}"))
         ledger = Ledger(
             None if self._dry_run else file,
@@ -79,7 +102,7 @@ class Service:
             books=Books(machine.node_map),
         )
         discovery = Discovery(hierarchy, self._root)
-        cgroups = stack.enter_context(CgroupWatcher(hierarchy, discovery.is_container_path))
+        cgroups = stack.enter_context(CgroupWatcher(hierarchy, discovery.is_boundary))
         agent = Agent(
             machine=machine,
             finder=discovery,
@@ -154,14 +177,16 @@ class Service:
         self._log.info("configuration_reloaded", policy=config.policy.value)
 
     def _answer(self, verb: str, params: Mapping[str, object], peer: Peer) -> object:
-        """One API answer; see docs in ARCHITECTURE.md."""
+        """One API answer: reading only, so every peer that was let in may have it."""
+        del params, peer
         now, wall = self._clock.monotonic_ns(), self._clock.wall_ns()
         match verb:
             case "status":
                 return status_document(self._agent, self._about, now_ns=now, wall_ns=wall)
             case "containers":
                 return containers_document(self._agent)
-        raise KeyError(verb)
+            case _:
+                raise UnknownVerb(verb)
 
 
 def _raise_descriptor_limit() -> None:

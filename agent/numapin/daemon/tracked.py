@@ -35,6 +35,9 @@ class ContainerState(StrEnum):
     """Only looked at, without a daemon."""
 
 
+NO_NODES = NodeSet()
+
+
 @dataclass(slots=True)
 class Tracked:
     """
@@ -47,7 +50,7 @@ class Tracked:
     classification: Classification
     state: ContainerState
     message: str = ""
-    nodes: NodeSet = NodeSet()
+    nodes: NodeSet = NO_NODES
     cgroup: Cgroup | None = None
     repairs: int = 0
     said: tuple[ContainerState, str, NodeSet] | None = None
