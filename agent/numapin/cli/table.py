@@ -1,0 +1,48 @@
+"""
+Tables for people.
+
+Owns: how a console and a table look, and what they never do: no markup, emoji codes or highlighting is read out of
+text, so a name can neither colour nor break anything once `text.safe` has taken its control characters. Must never:
+be imported on the JSON path, since rich is (about 40 ms).
+
+A verb's module imports its ``render_…`` module when it has something to render, and that one imports this::
+
+    out = console()
+    table = grid("NODE", ">MEMORY", "CPUS")
+    table.add_row("0", format_bytes(size), safe(name))
+    out.print(table)
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from rich.console import Console
+from rich.table import Table
+
+PLAIN_WIDTH = 200
+"""Columns when nobody says: output to a file or a pipe, without COLUMNS. Rows of ours then never fold."""
+
+
+def console() -> Console:
+    """
+    Standard output for text and tables; plain text unless a terminal, no colour under NO_COLOR.
+
+    ``width`` is the terminal's, or COLUMNS, or PLAIN_WIDTH.
+    """
+    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal() else PLAIN_WIDTH
+    return Console(width=width, markup=False, emoji=False, highlight=False)
+
+
+def grid(*columns: str) -> Table:
+    """
+    An empty table without lines; a column whose name starts with ``>`` is aligned to the right (numbers).
+
+    A cell too wide for the terminal folds and is never cut.
+    """
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in columns:
+        right = name.startswith(">")
+        table.add_column(name.removeprefix(">"), justify="right" if right else "left", overflow="fold")
+    return table
