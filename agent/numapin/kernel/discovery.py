@@ -43,7 +43,7 @@ class Discovery:
     """
     Finds containers in *hierarchy*, with the runtimes' files below *root*.
 
-    `scan` walks everything; `inspect` and `is_boundary` answer for one cgroup. Not for use by several threads.
+    `scan` walks everything; `inspect` and `is_container_path` answer for one cgroup. Not for use by several threads.
     """
 
     def __init__(self, hierarchy: Hierarchy, root: Path, paths: RuntimePaths | None = None) -> None:
@@ -96,7 +96,7 @@ class Discovery:
             return None
         return self._record(path, name, pod)
 
-    def is_boundary(self, path: str) -> bool:
+    def is_container_path(self, path: str) -> bool:
         """True when nothing below *path* is of interest: a container, a monitor, or inside of one."""
         parts = path_parts(path)
         pod = None

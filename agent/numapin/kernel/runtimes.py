@@ -116,6 +116,13 @@ class RuntimeFiles:
         """The container whose files name *path* as its cgroup."""
         return self._cgroups.get(path)
 
+    def cgroup_of(self, base: str, *parts: str) -> str | None:
+        """The cgroup that the state in the directory *parts* of *base* names; ``None`` when it says none."""
+        with contextlib.suppress(KernelError):
+            state = self._state(base, *parts)
+            return state.cgroup if state is not None else None
+        return None
+
     def runtime_of(self, container_id: str) -> Runtime | None:
         """Who keeps files of a container with this id; ``None`` when nobody does."""
         for base in self._paths.tasks:
