@@ -11,10 +11,10 @@ import errno
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from numapin.cli.parser import VERBS, build_parser
+from numapin.cli.parser import VERBS, Verb, build_parser
 from numapin.cli.text import safe_lines
 from numapin.model.errors import ExitStatus, NumapinError
 
@@ -26,20 +26,24 @@ EXIT_BROKEN_PIPE = 141
 
 def entry() -> NoReturn:
     """Console script ``numapin``."""
+    if sys.stdout is None:  # closed by the caller, as some daemons' children are started
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that is not UTF-8 gets \\u2026 instead of a traceback
             stream.reconfigure(errors="backslashreplace")
     sys.exit(main(sys.argv[1:]))
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str], verbs: Mapping[str, Verb] = VERBS) -> int:
     """
     Run one command and return its exit status; every error becomes a message on standard error.
 
     With ``NUMAPIN_DEBUG=1`` in the environment an unexpected error also shows its trace.
     """
     try:
-        status = _dispatch(argv)
+        status = _dispatch(argv, verbs)
         sys.stdout.flush()
     except NumapinError as exc:
         _complain(str(exc))
@@ -54,8 +58,8 @@ def main(argv: Sequence[str]) -> int:
     return status
 
 
-def _dispatch(argv: Sequence[str]) -> int:
-    parser = build_parser()
+def _dispatch(argv: Sequence[str], verbs: Mapping[str, Verb]) -> int:
+    parser = build_parser(verbs)
     try:
         args = parser.parse_args(argv)
     except SystemExit as exc:  # argparse has printed help, version or usage
@@ -63,7 +67,7 @@ def _dispatch(argv: Sequence[str]) -> int:
     if args.verb is None:
         parser.print_help(sys.stderr)
         return ExitStatus.USAGE
-    status: ExitStatus = importlib.import_module(VERBS[args.verb].module).run(args)
+    status: ExitStatus = importlib.import_module(verbs[args.verb].module).run(args)
     return status
 
 

@@ -93,7 +93,7 @@ VERBS: Mapping[str, Verb] = {
 """Every verb, in the order of the help."""
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(verbs: Mapping[str, Verb] = VERBS) -> argparse.ArgumentParser:
     """
     The parser of the whole command line.
 
@@ -107,9 +107,9 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"numapin {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    for name, verb in VERBS.items():
-        sub = verbs.add_parser(name, help=verb.help, description=_sentence(verb.help), allow_abbrev=False)
+    choice = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    for name, verb in verbs.items():
+        sub = choice.add_parser(name, help=verb.help, description=_sentence(verb.help), allow_abbrev=False)
         verb.configure(sub)
     return parser
 

@@ -21,8 +21,8 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-PLAIN_WIDTH = 200
-"""Columns when nobody says: output to a file or a pipe, without COLUMNS. Rows of ours then never fold."""
+PLAIN_WIDTH = 10_000
+"""Columns when nobody says: output to a file or a pipe, without COLUMNS. Nothing folds then."""
 
 
 def console() -> Console:
