@@ -57,6 +57,7 @@ class Agent:
         self.views: dict[str, Tracked] = {}
         self.last_pass_ns: int | None = None
         self._finder = finder
+        self._drift = drift
         self._clock = clock
         self._reporter = reporter
         self._log = reporter.log
@@ -130,6 +131,14 @@ class Agent:
         """Cgroups appeared, or their runtime's state did: look whether they are containers."""
         found = [self._inspect(path) for path in dict.fromkeys(paths)]
         self._admit([r for r in found if r is not None and self._needs_decision(r)])
+
+    def on_state(self, paths: Iterable[str]) -> None:
+        """A runtime wrote its state: the container at each path is set up, or was changed."""
+        known = list(dict.fromkeys(paths))
+        self.on_created(known)
+        for path in known:
+            if path in self.views:
+                self._drift.prune(path)  # it was a plain directory until its runtime said so
 
     def on_removed(self, paths: Iterable[str]) -> None:
         """Cgroups went; one that was made anew under the same path meanwhile is another container."""

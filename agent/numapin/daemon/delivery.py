@@ -36,6 +36,8 @@ class DriftWatch(Protocol):
 
     def unwatch_mems(self, path: str) -> None: ...
 
+    def prune(self, path: str) -> None: ...
+
 
 class Delivery:
     """Writes and verifies for one agent."""

@@ -172,7 +172,10 @@ class Loop:
 
     def _on_runtimes(self) -> None:
         assert self._runtimes is not None
-        self._agent.on_created([e.path for e in self._runtimes.read() if e.path])
+        events = self._runtimes.read()
+        if any(e.kind is EventKind.OVERFLOW for e in events):
+            self._pass_due = 0
+        self._agent.on_state([e.path for e in events if e.kind is EventKind.STATE_APPEARED])
 
     def _on_writes(self) -> None:
         self._agent.on_outcomes(self._writer.collect())

@@ -102,7 +102,7 @@ class Service:
             books=Books(machine.node_map),
         )
         discovery = Discovery(hierarchy, self._root)
-        cgroups = stack.enter_context(CgroupWatcher(hierarchy, discovery.is_boundary))
+        cgroups = stack.enter_context(CgroupWatcher(hierarchy, discovery.is_container_path))
         agent = Agent(
             machine=machine,
             finder=discovery,
