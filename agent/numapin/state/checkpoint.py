@@ -111,7 +111,8 @@ class CheckpointFile:
         with self._writing(), self._directory(create=True) as fd:
             step(SaveStep.STARTED)
             for name in tuple(self._aside):
-                _rename_aside(fd, name, self._aside.pop(name))
+                _rename_aside(fd, name, self._aside[name])
+                del self._aside[name]
             _refuse_odd(fd, self.path.name)
             try:
                 self._write_new(fd, data, step)
@@ -241,6 +242,8 @@ class CheckpointFile:
             return f"its directory {parent} is a symbolic link, which is not followed ({code}); make it a directory"
         if exc.errno == errno.ELOOP:
             return f"{path.name} is a symbolic link, which is not followed ({code}); remove it"
+        if exc.errno == errno.EINVAL:
+            return f"{path.name} is no regular file ({code}); remove it"
         return f"{os.strerror(exc.errno or 0)} ({code})" + _HINTS.get(exc.errno or 0, "")
 
 
@@ -271,10 +274,11 @@ def read_checkpoint(path: str | Path, *, dir_fd: int | None = None) -> bytes:
 
 
 def _refuse_odd(fd: int, name: str) -> None:
-    """Raise ELOOP when *name* is a symbolic link: whoever made it gets no write through or over it."""
+    """Raise ELOOP or EINVAL when *name* is no regular file: whoever made it gets no write through or over it."""
     with suppress(FileNotFoundError):
-        if stat.S_ISLNK(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.ELOOP if stat.S_ISLNK(mode) else errno.EINVAL, "not a regular file")
 
 
 def _free_name(fd: int, wanted: str) -> str:

@@ -231,7 +231,7 @@ def _json(value: object) -> bytes:
     JSON of *value*.
 
     Names of files may hold bytes that are not UTF-8; Python shows them as lone surrogates, which JSON cannot
-    carry. Cgroup paths are kept exactly (see `_path_text`), anything else gets ``\\ufffd`` in their place.
+    carry. Cgroup paths are kept exactly (see `_path_text`), anything else gets ``?`` in their place.
     """
     try:
         return _encoder.encode(value)
