@@ -1,0 +1,251 @@
+"""
+One node's kubelet: admission of whole pods, their life, and a restart on an unchanged machine.
+
+Owns: which pods are active, the affinities the topology manager stored, and when stale memory is swept. Must never:
+read a clock or a file; the same calls give the same answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from numapin.model.memory import Books, NodeMap
+from numapin.model.nodeset import NodeSet
+from numapin.model.plan import Hint, ProviderHints, Scope, TopologyPolicy
+from numapin.planner.kubelet.ledger import Ledger
+from numapin.planner.kubelet.merge import Distances, admits, merge
+from numapin.planner.kubelet.pods import Pod, PodContainer
+from numapin.planner.kubelet.static import AllocationError, Hints, StaticPolicy
+
+TOPOLOGY_AFFINITY_ERROR = "TopologyAffinityError"
+UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"
+
+OtherHints = Mapping[str, Sequence[ProviderHints]]
+"""Other providers' hints, asked before memory, by container name; ``POD`` for pod scope."""
+POD = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Memory's hints as the topology manager got them; ``container`` empty means the whole pod."""
+
+    container: str
+    hints: Hints | None
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """
+    The kubelet's answer for one pod.
+
+    ``reason`` is empty when admitted; ``detail`` is our sentence. ``affinity`` is what the topology manager stored
+    per container, ``mems`` the nodes of each container that has blocks.
+    """
+
+    uid: str
+    admitted: bool
+    reason: str = ""
+    detail: str = ""
+    asked: tuple[Asked, ...] = ()
+    affinity: Mapping[str, Hint] = field(default_factory=dict)
+    mems: Mapping[str, NodeSet] = field(default_factory=dict)
+
+
+class StartFailed(Exception):
+    """The kubelet would not start: its stored state does not match the machine."""
+
+
+class Kubelet:
+    """
+    A kubelet with the Static policy, from an empty *node_map*.
+
+    *distances* are given when ``prefer-closest-numa-nodes`` is on.
+    """
+
+    def __init__(
+        self, node_map: NodeMap, policy: TopologyPolicy, scope: Scope, distances: Distances | None = None
+    ) -> None:
+        self.policy = policy
+        self.scope = scope
+        self.distances = distances
+        self.empty = node_map
+        self.static = StaticPolicy(Ledger(node_map))
+        self.active: dict[str, Pod] = {}
+        self._started: set[tuple[str, str]] = set()
+        self._stored: dict[str, dict[str, Hint]] = {}
+        self._sweeping = True
+
+    @classmethod
+    def over(cls, books: Books, policy: TopologyPolicy, scope: Scope, distances: Distances | None = None) -> Kubelet:
+        """A kubelet that finds the assignments of *books* in place and keeps them."""
+        kubelet = cls(books.node_map, policy, scope, distances)
+        kubelet.static = StaticPolicy(Ledger.of(books))
+        kubelet._sweeping = False
+        return kubelet
+
+    @property
+    def ledger(self) -> Ledger:
+        """The machine state and the assignments."""
+        return self.static.ledger
+
+    @property
+    def nodes(self) -> NodeSet:
+        """All nodes."""
+        return NodeSet.from_ids(self.ledger.nodes)
+
+    def admit(self, pod: Pod, others: OtherHints | None = None) -> Admission:
+        """Admit *pod*, or not; what a refused pod got before its refusal stays until the next `sweep`."""
+        before = self.active.get(pod.uid)
+        self.active[pod.uid] = pod
+        answer = self._admit(pod, others or {})
+        if not answer.admitted:
+            self.active.pop(pod.uid, None)
+            if before is not None and self._sweeping:
+                self.active[pod.uid] = before
+        return answer
+
+    def _admit(self, pod: Pod, others: OtherHints) -> Admission:
+        asked: list[Asked] = []
+        affinity: dict[str, Hint] = {}
+        reason = detail = ""
+        shared: Hint | None = None
+        if self.scope is Scope.POD and self.policy is not TopologyPolicy.NONE:
+            shared = self._ask(asked, POD, self.pod_hints(pod), others.get(POD, ()))
+            if not admits(self.policy, shared):
+                reason, detail = TOPOLOGY_AFFINITY_ERROR, _no_locality(shared)
+        for container in () if reason else pod.containers:
+            if self.policy is not TopologyPolicy.NONE:
+                best = shared or self._ask(
+                    asked, container.name, self.container_hints(pod, container), others.get(container.name, ())
+                )
+                if not admits(self.policy, best):
+                    reason, detail = TOPOLOGY_AFFINITY_ERROR, f"{container.name}: {_no_locality(best)}"
+                    break
+                affinity[container.name] = best
+                self._stored.setdefault(pod.uid, {})[container.name] = best
+            try:
+                self.sweep_if_allowed()
+                self.static.allocate(pod, container, affinity.get(container.name, Hint(None, False)))
+            except AllocationError as exc:
+                reason, detail = UNEXPECTED_ADMISSION_ERROR, f"{container.name}: {exc}"
+                break
+        return Admission(
+            pod.uid, not reason, reason, detail, tuple(asked), dict(self._stored.get(pod.uid, {})), self.mems(pod)
+        )
+
+    def _ask(self, asked: list[Asked], name: str, hints: Hints | None, others: Sequence[ProviderHints]) -> Hint:
+        asked.append(Asked(name, hints))
+        return merge([*others, *_lists(hints)], self.nodes, self.policy, self.distances)
+
+    def container_hints(self, pod: Pod, container: PodContainer) -> Hints | None:
+        """Memory's hints for one container, after a sweep."""
+        self.sweep_if_allowed()
+        return self.static.container_hints(pod, container)
+
+    def pod_hints(self, pod: Pod) -> Hints | None:
+        """Memory's hints for the whole pod, after a sweep."""
+        self.sweep_if_allowed()
+        return self.static.pod_hints(pod)
+
+    def mems(self, pod: Pod) -> dict[str, NodeSet]:
+        """``cpuset.mems`` of each container of *pod* that was given blocks; empty for one that asked for none."""
+        found = {}
+        held = self.ledger.entries.get(pod.uid, {})
+        for container in pod.containers:
+            if container.name in held:
+                nodes = NodeSet()
+                for block in held[container.name]:
+                    nodes |= block.affinity
+                found[container.name] = nodes
+        return found
+
+    def start(self, uid: str, container: str) -> None:
+        """A container starts: the memory of every regular init container before it is free again."""
+        pod = self.active.get(uid)
+        if pod is None or pod.container(container) is None:
+            return
+        self._started.add((uid, container))
+        for earlier in pod.inits():
+            if earlier.name == container:
+                break
+            if earlier.is_regular_init:
+                self.ledger.remove(uid, earlier.name)
+
+    def remove_container(self, uid: str, container: str) -> None:
+        """A container that had started is removed; of others nothing is known by their container id."""
+        if (uid, container) in self._started:
+            self._started.discard((uid, container))
+            self.ledger.remove(uid, container)
+
+    def end(self, uid: str) -> None:
+        """The pod is no longer active."""
+        self.active.pop(uid, None)
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Remove everything whose pod is not active or does not have that container."""
+        for owner in list(self.ledger.owners()):
+            pod = self.active.get(owner.pod)
+            if pod is None or pod.container(owner.container) is None:
+                self.ledger.remove(owner.pod, owner.container)
+
+    def sweep_if_allowed(self) -> None:
+        """The sweep that every question begins with, except while a restart re-admits the pods."""
+        if self._sweeping:
+            self.sweep()
+
+    def restart(self) -> None:
+        """
+        The process restarts; re-admission of the active pods is `readmit`.
+
+        ``policy``, ``scope``, ``distances`` and ``empty`` may be set before: the process reads its configuration
+        and the machine anew.
+
+        Raises:
+            StartFailed: The stored state is not what its entries give on this machine.
+        """
+        self.static = StaticPolicy(started(self.ledger, self.empty))
+        self._stored = {}
+
+    def readmit(self) -> Iterator[Admission]:
+        """All active pods go through admission again, in order; nothing is swept before the last one."""
+        pods, self.active = self.active, {}
+        self._sweeping = False
+        for pod in pods.values():
+            yield self.admit(pod)
+        self._sweeping = True
+
+
+def started(stored: Ledger, empty: NodeMap) -> Ledger:
+    """
+    The ledger a process goes on with: *stored*, or a fresh one where nothing was stored.
+
+    Raises:
+        StartFailed: Entries without a machine state, entries on nodes or types that are absent, or a machine state
+            that differs from what the entries give on *empty*.
+    """
+    if not stored.nodes:
+        if stored.entries:
+            raise StartFailed("there are assignments but no machine state")
+        return Ledger(empty)
+    for owner in stored.owners():
+        for block in stored.blocks(*owner):
+            for node in block.affinity:
+                if node not in stored.nodes or block.type not in stored.nodes[node].tables:
+                    raise StartFailed(f"{owner} uses {block.type} of node {node}, which is not there")
+    if not stored.rebuilt_on(empty).same_machine(stored):
+        raise StartFailed("the stored machine state differs from the one its entries give")
+    return stored
+
+
+def _lists(hints: Hints | None) -> list[ProviderHints]:
+    """Memory's hints as lists; without any, memory has no preference."""
+    if not hints:
+        return [ProviderHints("memory", None)]
+    return [ProviderHints(kind, found) for kind, found in hints.items()]
+
+
+def _no_locality(best: Hint) -> str:
+    where = "any nodes" if best.affinity is None else f"nodes {best.affinity}"
+    return f"the best common choice, {where}, is not one that every resource prefers"
