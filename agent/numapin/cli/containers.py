@@ -18,7 +18,7 @@ def run(args: argparse.Namespace) -> ExitStatus:
         NoCpusetController, KernelError, ConfigError: With ``--root``, when the tree cannot be read.
     """
     if args.root is not None:
-        from numapin.daemon.offline import found_containers
+        from numapin.daemon.survey import found_containers
 
         document = found_containers(args.root)
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -64,7 +63,7 @@ def _headline(document: Row) -> str:
     if not document["running"]:
         lines = [f"numapin is NOT RUNNING: {safe(document['why'], limit=400)}"]
         if document["checkpoint"]["found"]:
-            age = format_age(max(0, int(time.time()) - document["saved_seconds"]))
+            age = format_age(max(0, document["saved_seconds_ago"]))
             lines.append(f"What follows is the checkpoint {document['checkpoint']['path']}, saved {age} ago:")
         else:
             lines.append(f"There is no checkpoint {document['checkpoint']['path']} either.")

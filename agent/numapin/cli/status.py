@@ -23,8 +23,9 @@ def run(args: argparse.Namespace) -> ExitStatus:
         document = request(args.socket, "status")
     except NotRunning as exc:
         from numapin.daemon.offline import offline_status
+        from numapin.kernel.clock import SystemClock
 
-        document = offline_status(args.state, str(exc))
+        document = offline_status(args.state, str(exc), SystemClock())
         status = ExitStatus.NOT_RUNNING
     show(document, args.output)
     return status

@@ -231,7 +231,8 @@ class Agent:
         """Decide about all, save once, then write each."""
         if not records:
             return
-        self._refresh_pools()
+        if any(asks_hugepages(r) for r in records):
+            self._refresh_pools()
         mark = self.ledger.mark()
         admission = Admission(self.machine, self.ledger, dry_run=self.dry_run)
         decided = [admission.decide(r, resident=self._resident(r)) for r in records]
@@ -260,8 +261,8 @@ class Agent:
         self.machine = machine
 
     def _resident(self, record: ContainerRecord) -> dict[NodeId, int]:
-        """Bytes per node that a container without a pin holds already; empty when unknown."""
-        if record.cgroup in self.ledger.pins:
+        """Bytes per node that a running container without a pin holds already; empty when unknown."""
+        if not record.settled or record.cgroup in self.ledger.pins:
             return {}
         try:
             with self._finder.open(record.cgroup) as cgroup:
@@ -340,6 +341,12 @@ class Agent:
             return False
         self.counters.saves += 1
         return True
+
+
+def asks_hugepages(record: ContainerRecord) -> bool:
+    """True when some document limits the container's hugepages, so that the pools matter for it."""
+    told = (record.limits, record.pod_limits, record.oci.limits if record.oci is not None else None)
+    return any(limits is not None and limits.hugetlb for limits in told)
 
 
 def facts(record: ContainerRecord) -> tuple[object, ...]:

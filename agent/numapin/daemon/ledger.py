@@ -108,8 +108,9 @@ class Ledger:
 
     def refuse(self, cgroup: str, refusal: RefusalRecord) -> None:
         """Note a refusal; the container has no promise."""
-        self.refusals[cgroup] = refusal
-        self.dirty = True
+        if self.refusals.get(cgroup) != refusal:
+            self.refusals[cgroup] = refusal
+            self.dirty = True
 
     def drop(self, cgroup: str) -> bool:
         """
@@ -117,7 +118,8 @@ class Ledger:
 
         Returns whether memory was given back.
         """
-        self.refusals.pop(cgroup, None)
+        if self.refusals.pop(cgroup, None) is not None:
+            self.dirty = True
         pin = self.pins.pop(cgroup, None)
         if pin is None:
             return False
@@ -134,6 +136,8 @@ class Ledger:
 
     def holder(self, owner: Owner) -> PinRecord | None:
         """A record of a living cgroup with this owner."""
+        if owner not in self.books.assignments:
+            return None
         return next((p for p in self.pins.values() if p.owner == owner and p.ended_ns is None), None)
 
     def ended_of_pod(self, pod_uid: str, besides: Owner) -> tuple[Owner, ...]:

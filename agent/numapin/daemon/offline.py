@@ -1,32 +1,28 @@
 """
-Answers without a running daemon: the checkpoint as a status, one look at a cgroup tree as a list.
+What can be said without a running daemon: its checkpoint as a status document.
 
-Owns: what can be said then. Must never: write anything.
+Owns: the shape of that document. Must never: write anything, or import the daemon's moving parts.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from numapin.daemon.admission import classify_record
-from numapin.daemon.config import load_config
-from numapin.daemon.status import API_VERSION, container_row, node_tables
-from numapin.daemon.tracked import ContainerState, Tracked
-from numapin.kernel.cgroup_mounts import find_hierarchy
-from numapin.kernel.discovery import Discovery
+from numapin.daemon.documents import API_VERSION, node_tables
+from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import Phase
 from numapin.state.checkpoint import CheckpointFile
 
 _STATES = {
-    Phase.PLANNED: ContainerState.PINNING,
-    Phase.VERIFIED: ContainerState.PINNED,
-    Phase.FAILED: ContainerState.FAILED,
-    Phase.DEFERRED: ContainerState.DEFERRED,
-    Phase.FOREIGN: ContainerState.FOREIGN,
+    Phase.PLANNED: "pinning",
+    Phase.VERIFIED: "pinned",
+    Phase.FAILED: "failed",
+    Phase.DEFERRED: "deferred",
+    Phase.FOREIGN: "pinned-by-others",
 }
 
 
-def offline_status(state: Path, why: str) -> dict[str, object]:
+def offline_status(state: Path, why: str, clock: Clock) -> dict[str, object]:
     """
     Status document of the checkpoint in *state*; *why* is the sentence about the daemon.
 
@@ -61,7 +57,7 @@ def offline_status(state: Path, why: str) -> dict[str, object]:
                 "qos": "Guaranteed",
                 "request": {b.type: b.size_bytes for b in checkpoint.books.assignments.get(pin.owner, ())},
                 "nodes": list(pin.nodes),
-                "state": _STATES[pin.phase].value if pin.ended_ns is None else "ended",
+                "state": _STATES[pin.phase] if pin.ended_ns is None else "ended",
                 "message": pin.message,
             }
         )
@@ -76,7 +72,7 @@ def offline_status(state: Path, why: str) -> dict[str, object]:
                 "qos": "Guaranteed",
                 "request": dict(refusal.explanation.sizes),
                 "nodes": [],
-                "state": ContainerState.REFUSED.value,
+                "state": "refused",
                 "message": refusal.message,
             }
         )
@@ -84,25 +80,9 @@ def offline_status(state: Path, why: str) -> dict[str, object]:
         "policy": checkpoint.policy,
         "boot_id": checkpoint.boot_id,
         "saved_seconds": checkpoint.saved_ns // 1_000_000_000,
+        "saved_seconds_ago": max(0, clock.wall_ns() - checkpoint.saved_ns) // 1_000_000_000,
         "nodes": node_tables(checkpoint.books, None),
         "groups": [list(g) for g in checkpoint.books.groups()],
         "containers": sorted(rows, key=lambda r: str(r["cgroup"])),
     }
     return document
-
-
-def found_containers(root: Path) -> dict[str, object]:
-    """
-    Containers document of one look at the cgroup tree below *root*, with classes but without any decision.
-
-    Raises:
-        NoCpusetController, KernelError: The tree cannot be read.
-        ConfigError: The configuration below *root* is wrong.
-    """
-    config = load_config(root)
-    discovery = Discovery(find_hierarchy(root), root)
-    rows = []
-    for record in sorted(discovery.scan(), key=lambda r: r.cgroup):
-        verdict = classify_record(record, config)
-        rows.append(container_row(Tracked(record, verdict, ContainerState.UNDECIDED, nodes=record.mems)))
-    return {"apiVersion": API_VERSION, "kind": "Containers", "containers": rows}

@@ -12,13 +12,10 @@ from dataclasses import asdict, dataclass
 
 from numapin import __version__
 from numapin.daemon.agent import Agent
+from numapin.daemon.documents import API_VERSION, node_tables
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.model.container import ContainerKind, QosClass
-from numapin.model.memory import Books
 from numapin.model.nodeset import NodeSet
-from numapin.model.topology import Topology
-
-API_VERSION = "numapin/v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,28 +30,6 @@ class About:
     checkpoint: str | None
     findings: tuple[tuple[str, str], ...] = ()
     """Pairs of stable code and sentence, found at start."""
-
-
-def node_tables(books: Books, topology: Topology | None) -> list[dict[str, object]]:
-    """
-    One mapping per node, ascending: its books, and for online nodes outside the books why they are not used.
-
-    Memory types are sorted with ``memory`` first.
-    """
-    rows: list[dict[str, object]] = []
-    online = set(topology.nodes) if topology is not None else set()
-    for node in sorted(online | set(books.node_map.nodes)):
-        kind = topology.nodes[node].kind.value if topology is not None and node in topology.nodes else None
-        state = books.node_map.nodes.get(node)
-        row: dict[str, object] = {"id": node, "kind": kind, "used": state is not None}
-        if state is not None:
-            row["assignments"] = state.number_of_assignments
-            row["cells"] = list(state.cells)
-            row["memory_map"] = {
-                t: asdict(state.memory_map[t]) for t in sorted(state.memory_map, key=lambda t: (t != "memory", t))
-            }
-        rows.append(row)
-    return rows
 
 
 def container_row(view: Tracked) -> dict[str, object]:

@@ -1,0 +1,48 @@
+"""
+``make bench``: the figures of the design, measured here and now, each beside its floor or its limit.
+
+Arguments choose sections: grant, burst, idle, restart, status, planner. Timings on a busy machine are noisy; compare
+the ratios within one run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench import footprint, grant
+#P
+from bench.harness import Unsuitable
+
+SECTIONS: dict[str, Callable[[], None]] = {
+    "grant": grant.single,
+    "burst": grant.burst,
+    "idle": footprint.idle,
+    "restart": footprint.restart,
+    "status": footprint.status,
+#Q
+}
+
+
+def main(chosen: list[str]) -> int:
+    """Run the chosen sections, or all; returns 1 when one could not be measured, 2 for an unknown name."""
+    unknown = [name for name in chosen if name not in SECTIONS]
+    if unknown:
+        print(f"no section {unknown[0]!r}; choose from: {', '.join(SECTIONS)}", file=sys.stderr)
+        return 2
+    failed = False
+    for name in chosen or list(SECTIONS):
+        try:
+            SECTIONS[name]()
+        except (Unsuitable, TimeoutError) as exc:
+            print(f"{name}: not measured: {exc}", file=sys.stderr)
+            failed = True
+        print(flush=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
