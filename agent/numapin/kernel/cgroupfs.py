@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from numapin.kernel.cgroup_directory import CgroupDirectory, path_parts
 from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy
+from numapin.kernel.cgroup_subtree import Writes, subtree_targets, subtree_writes
 from numapin.kernel.files import read_optional
 from numapin.model.container import Limits
 from numapin.model.errors import CgroupGone, KernelError, KernelFormatError, KernelWriteError
@@ -92,14 +93,17 @@ class Cgroup(CgroupDirectory):
         if self.hierarchy.version is CgroupVersion.V2 or not nodes or not self.children():
             self.write_cpuset_mems(nodes)
             return
-        for round_ in range(_SUBTREE_ROUNDS):
+        for left in reversed(range(_SUBTREE_ROUNDS)):
             with contextlib.ExitStack() as stack:
-                steps = self._subtree_steps(nodes, stack)
+                cgroups = self._subtree(stack)
+                masks = {p: c.read_cpuset_mems() for p, c in cgroups.items()}
+                targets = subtree_targets(masks, nodes)
                 try:
-                    _apply(steps)
+                    _perform(cgroups, subtree_writes(masks, targets))
                 except KernelWriteError as exc:
-                    _apply([(c, new, old) for c, old, new in steps], forgiving=True)
-                    if exc.errno != errno.EBUSY or round_ == _SUBTREE_ROUNDS - 1:
+                    widened = [(p, masks[p] | targets[p]) for p in masks]
+                    _perform(cgroups, widened + [(p, masks[p]) for p in reversed(list(masks))], forgiving=True)
+                    if exc.errno != errno.EBUSY or not left:
                         raise
                 else:
                     return
@@ -221,17 +225,20 @@ class Cgroup(CgroupDirectory):
 
     # inside
 
-    def _subtree_steps(self, nodes: NodeSet, stack: contextlib.ExitStack) -> list[_Step]:
-        """This cgroup and all below it, parents first, each with its present and its new nodes."""
-        steps: list[_Step] = [(self, self.read_cpuset_mems(), nodes)]
-        for cgroup, old, new in steps:  # grows while it is walked
-            for name in cgroup.children():
+    def _subtree(self, stack: contextlib.ExitStack) -> dict[str, Cgroup]:
+        """This cgroup and all below it, parents first, keyed by the path below this one."""
+        found: dict[str, Cgroup] = {"": self}
+        pending = [""]
+        while pending:
+            path = pending.pop()
+            for name in found[path].children():
+                inner = f"{path}/{name}"
                 with contextlib.suppress(CgroupGone):
-                    child = stack.enter_context(Cgroup(self.hierarchy, f"{cgroup.path.rstrip('/')}/{name}"))
-                    own = child.read_cpuset_mems()
-                    if own:  # an empty one is not initialised yet and in nobody's way
-                        steps.append((child, own, new if own == old else (own & new) or new))
-        return steps
+                    child = stack.enter_context(Cgroup(self.hierarchy, f"{self.path.rstrip('/')}{inner}"))
+                    if child.read_cpuset_mems():  # an empty one is not initialised yet and in nobody's way
+                        found[inner] = child
+                        pending.append(inner)
+        return found
 
     def _nodes(self, name: str) -> NodeSet:
         name = self.hierarchy.cpuset_prefix + name
@@ -329,21 +336,13 @@ def find_missing_cpuset(hierarchy: Hierarchy, path: str) -> str | None:
     return None
 
 
-_Step = tuple[Cgroup, NodeSet, NodeSet]
-
-
-def _apply(steps: list[_Step], *, forgiving: bool = False) -> None:
-    """Widen from the top, then shrink from the bottom; children that went are passed over."""
-    changes = [(c, old, old | new) for c, old, new in steps] + [
-        (c, old | new, new) for c, old, new in reversed(steps)
-    ]
-    for cgroup, before, after in changes:
-        if before == after:
-            continue
+def _perform(cgroups: Mapping[str, Cgroup], writes: Writes, *, forgiving: bool = False) -> None:
+    """Do *writes* in order; children that went are passed over, and when *forgiving* every refusal."""
+    for path, nodes in writes:
         try:
-            cgroup.write_cpuset_mems(after)
+            cgroups[path].write_cpuset_mems(nodes)
         except CgroupGone:
-            if cgroup is steps[0][0] and not forgiving:
+            if not path and not forgiving:
                 raise
         except KernelError:
             if not forgiving:

@@ -84,7 +84,7 @@ class RuntimeFiles:
     """
 
     def __init__(self, root: Path, mount_point: str, paths: RuntimePaths | None = None) -> None:
-        self._root = root
+        self._root = "" if str(root) == "/" else str(root)
         self._mount_point = mount_point
         self._paths = paths or RuntimePaths()
         self._parsed: dict[str, tuple[tuple[int, int, int], object]] = {}
@@ -259,16 +259,13 @@ class RuntimeFiles:
     def _listed(self, directory: str) -> list[str]:
         """Names of the directories in one of the runtimes' directories that can be ids; none when it is missing."""
         try:
-            return [n for n in list_subdirectories(self._at(directory)) if is_safe_id(n)]
+            return [n for n in list_subdirectories(self._root + directory) if is_safe_id(n)]
         except KernelReadError:
             return []
 
     def _exists(self, directory: str, name: str) -> bool:
-        path = self._at(directory) / name
+        path = Path(f"{self._root}{directory}/{name}")
         return path.is_dir() and not path.is_symlink()
-
-    def _at(self, directory: str) -> Path:
-        return self._root / directory.lstrip("/")
 
     def _load(self, base: str, parts: Iterable[str], file: str, parse: Callable[[str, str], _T]) -> _T | None:
         """
@@ -282,7 +279,7 @@ class RuntimeFiles:
         shown = "/".join((base, *parts, file))
         fds: list[int] = []
         try:
-            fds.append(open_directory(self._at(base)))
+            fds.append(open_directory(self._root + base))
             fds.append(open_beneath(fds[0], parts, shown=shown))
             stamp = file_stamp(file, dir_fd=fds[1])
             if stamp is None:

@@ -1,0 +1,359 @@
+"""A cgroup's files, on plain files: `numapin.kernel.cgroupfs` and `numapin.kernel.cgroup_directory`.
+
+What only a kernel can refuse (EBUSY, ENOSPC, EACCES) is in tests/host/test_cgroup_v1.py.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from numapin.kernel.cgroup_mounts import CgroupVersion
+from numapin.kernel.cgroupfs import Cgroup, find_missing_cpuset, hugetlb_size_name, open_cgroup
+from numapin.model.container import Limits
+from numapin.model.errors import CgroupGone, KernelFormatError, KernelReadError, KernelWriteError
+from numapin.model.nodeset import CpuSet, NodeSet
+from support.cgroup_trees import GIB, MIB, CgroupTree, write_files
+
+PATH = "/system.slice/docker-x.scope"
+BOTH = pytest.mark.parametrize("version", list(CgroupVersion))
+
+
+def opened(tree: CgroupTree, path: str = PATH) -> Cgroup:
+    """The cgroup as the product opens it."""
+    return open_cgroup(tree.hierarchy(), path)
+
+
+@BOTH
+def test_mems_and_effective(tmp_path: Path, version: CgroupVersion) -> None:
+    """Both node sets are read from the files of the version."""
+    tree = CgroupTree(tmp_path, version)
+    tree.add(PATH, mems="0-1", effective="1")
+    with opened(tree) as cgroup:
+        seen = (cgroup.read_cpuset_mems(), cgroup.read_cpuset_mems_effective())
+
+    assert seen == (NodeSet.of(0, 1), NodeSet.of(1))
+
+
+def test_empty_mems_is_inherited(tmp_path: Path) -> None:
+    """On v2 an empty ``cpuset.mems`` is the empty set, and the effective one what the parent gives (B061)."""
+    tree = CgroupTree(tmp_path)
+    tree.add(PATH, mems="", effective="0-1")
+    with opened(tree) as cgroup:
+        assert not cgroup.read_cpuset_mems()
+        assert cgroup.read_cpuset_mems_effective() == NodeSet.of(0, 1)
+
+
+def test_noprefix_files(tmp_path: Path) -> None:
+    """A v1 hierarchy mounted ``noprefix`` is read and written by its short names."""
+    tree = CgroupTree(tmp_path, CgroupVersion.V1, noprefix=True)
+    directory = tree.add(PATH, mems="0-1")
+    with opened(tree) as cgroup:
+        cgroup.write_cpuset_mems(NodeSet.of(1, 2))
+
+    assert (directory / "mems").read_text() == "1-2\n"
+
+
+@BOTH
+def test_only_cpuset_mems_is_touched(tmp_path: Path, version: CgroupVersion) -> None:
+    """A write changes ``cpuset.mems`` and no other file of the machine (B115)."""
+    tree = CgroupTree(tmp_path, version)
+    directory = tree.add(PATH, mems="0-3", memory=GIB)
+    before = contents(tmp_path)
+    with opened(tree) as cgroup:
+        cgroup.write_cpuset_mems(NodeSet.of(0, 1, 2))
+    after = contents(tmp_path)
+
+    assert {k for k in after if after[k] != before.get(k)} == {directory / "cpuset.mems"}
+    assert before.keys() == after.keys()
+
+
+def contents(root: Path) -> dict[Path, str]:
+    """Every file below *root*."""
+    return {p: p.read_text() for p in root.rglob("*") if p.is_file()}
+
+
+def test_the_empty_set_is_written_as_a_newline(tmp_path: Path) -> None:
+    """Nothing at all would be taken by the kernel as success without effect (B050)."""
+    tree = CgroupTree(tmp_path)
+    directory = tree.add(PATH, mems="3")
+    with opened(tree) as cgroup:
+        cgroup.write_cpuset_mems(NodeSet())
+
+    assert (directory / "cpuset.mems").read_bytes()[:1] == b"\n"
+
+
+@BOTH
+def test_limits(tmp_path: Path, version: CgroupVersion) -> None:
+    """Every limit is read in bytes, microseconds and sets, whatever file it is in."""
+    tree = CgroupTree(tmp_path, version)
+    tree.add(PATH, memory=4 * GIB, low=GIB, quota=150_000, cpus="2-3", hugetlb={"2MB": 64 * MIB})
+    with opened(tree) as cgroup:
+        limits = cgroup.read_limits()
+
+    assert replace(limits, cpu_shares=None) == Limits(
+        memory_bytes=4 * GIB,
+        memory_reservation_bytes=GIB,
+        cpu_quota_us=150_000,
+        cpu_period_us=100_000,
+        cpus=CpuSet.of(2, 3),
+        hugetlb={2 * MIB: 64 * MIB},
+    )
+
+
+@BOTH
+def test_no_limits(tmp_path: Path, version: CgroupVersion) -> None:
+    """``max``, -1, v1's huge numbers and v1's inherited CPUs all mean "no limit"."""
+    tree = CgroupTree(tmp_path, version)
+    tree.add(PATH)
+    with opened(tree) as cgroup:
+        limits = cgroup.read_limits()
+
+    assert replace(limits, cpu_shares=None) == Limits()
+
+
+@pytest.mark.parametrize(
+    "text", ["9223372036854771712", "9223372036854710272", "9223372036854775807", "18446744073709551615"]
+)
+def test_every_unlimited_number_of_v1(tmp_path: Path, text: str) -> None:
+    """ "Unlimited" rounded to pages of 4 KiB or 64 KiB, or not at all, is no size (B044)."""
+    tree = CgroupTree(tmp_path, CgroupVersion.V1)
+    tree.add(PATH)
+    write_files(tmp_path / f"sys/fs/cgroup/memory{PATH}", {"memory.limit_in_bytes": text})
+    with opened(tree) as cgroup:
+        assert cgroup.read_limits().memory_bytes is None
+        assert cgroup.has_memory_limit_file()
+
+
+@BOTH
+def test_no_memory_controller(tmp_path: Path, version: CgroupVersion) -> None:
+    """Missing controllers limit nothing and break nothing (B056)."""
+    tree = CgroupTree(tmp_path, version)
+    tree.add(PATH, controllers=False)
+    with opened(tree) as cgroup:
+        assert cgroup.read_limits() == Limits()
+        assert not cgroup.has_memory_limit_file()
+        assert cgroup.read_memory_current() is None
+        assert cgroup.read_memory_numa_stat() is None
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("memory.max", "lots"),
+        ("memory.max", ""),
+        ("cpu.max", "1 2 3"),
+        ("cpuset.cpus", "0-x"),
+        ("cpuset.mems", "3-1"),
+    ],
+)
+def test_garbled_files_name_themselves(tmp_path: Path, file: str, text: str) -> None:
+    """Content that is no value is an error with the file's path, never a number."""
+    tree = CgroupTree(tmp_path)
+    directory = tree.add(PATH)
+    write_files(directory, {file: text})
+    with opened(tree) as cgroup, pytest.raises(KernelFormatError) as caught:
+        cgroup.read_cpuset_mems()
+        cgroup.read_limits()
+
+    assert caught.value.path == str(directory / file)
+
+
+def test_numa_stat_v2(tmp_path: Path) -> None:
+    """Anonymous and shared memory count, in bytes per node; page cache does not (B070)."""
+    tree = CgroupTree(tmp_path)
+    text = "anon N0=4096 N2=8192\nfile N0=999999 N2=0\nshmem N0=0 N2=4096\nanon_thp N0=2097152 N2=0\n"
+    write_files(tree.add(PATH), {"memory.numa_stat": text, "memory.current": "20480\n"})
+    with opened(tree) as cgroup:
+        assert cgroup.read_memory_numa_stat() == {0: 4096, 2: 12288}
+        assert cgroup.read_memory_current() == 20480
+
+
+def test_numa_stat_v1(tmp_path: Path) -> None:
+    """v1 counts pages; the hierarchical lines include what is below."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    tree = CgroupTree(tmp_path, CgroupVersion.V1)
+    tree.add(PATH)
+    text = (
+        "total=9 N0=9\nfile=3 N0=3\nanon=5 N0=5\nunevictable=1 N0=1\n"
+        "hierarchical_total=20 N0=10 N1=10\nhierarchical_anon=12 N0=2 N1=10\nhierarchical_unevictable=1 N0=1 N1=0\n"
+    )
+    files = {"memory.numa_stat": text, "memory.usage_in_bytes": "81920\n"}
+    write_files(tmp_path / f"sys/fs/cgroup/memory{PATH}", files)
+    with opened(tree) as cgroup:
+        assert cgroup.read_memory_numa_stat() == {0: 3 * page, 1: 10 * page}
+        assert cgroup.read_memory_current() == 81920
+
+
+def test_numa_stat_garbled(tmp_path: Path) -> None:
+    """A value that is no number is an error with the path."""
+    tree = CgroupTree(tmp_path)
+    write_files(tree.add(PATH), {"memory.numa_stat": "anon N0=many\n"})
+    with opened(tree) as cgroup, pytest.raises(KernelFormatError):
+        cgroup.read_memory_numa_stat()
+
+
+@BOTH
+def test_processes_are_counted_below(tmp_path: Path, version: CgroupVersion) -> None:
+    """crun's processes are in ``container`` below the scope; they are the scope's (trap 8)."""
+    tree = CgroupTree(tmp_path, version)
+    tree.add(PATH)
+    tree.add(f"{PATH}/container", pids=(7, 3))
+    tree.add(f"{PATH}/container/init.scope", pids=(9,))
+    if version is CgroupVersion.V2:
+        write_files(tree.cpuset / PATH[1:], {"cgroup.events": "populated 1\nfrozen 0\n"})
+    with opened(tree) as cgroup:
+        assert cgroup.pids() == (3, 7, 9)
+        assert cgroup.is_populated()
+        assert cgroup.children() == ("container",)
+
+
+@BOTH
+def test_an_empty_cgroup_is_not_populated(tmp_path: Path, version: CgroupVersion) -> None:
+    """Without processes anywhere below it is empty."""
+    tree = CgroupTree(tmp_path, version)
+    tree.add(f"{PATH}/container")
+    with opened(tree) as cgroup:
+        assert not cgroup.is_populated()
+        assert cgroup.pids() == ()
+
+
+def test_a_populated_threaded_cgroup_lives(tmp_path: Path) -> None:
+    """Whether a v2 cgroup lives is asked of cgroup.events, which a threaded one has too (B065)."""
+    tree = CgroupTree(tmp_path)
+    directory = tree.add(PATH)
+    write_files(directory, {"cgroup.type": "threaded\n", "cgroup.events": "populated 1\nfrozen 0\n"})
+    (directory / "cgroup.procs").unlink()
+    with opened(tree) as cgroup:
+        assert cgroup.is_populated()
+
+
+@BOTH
+def test_gone(tmp_path: Path, version: CgroupVersion) -> None:
+    """A removed cgroup is told as gone by opening, reading and writing (B112)."""
+    tree = CgroupTree(tmp_path, version)
+    directory = tree.add(PATH)
+    cgroup = opened(tree)
+    shutil.rmtree(directory)
+    with cgroup:
+        for step in (cgroup.read_cpuset_mems, cgroup.read_limits, lambda: cgroup.write_cpuset_mems(NodeSet.of(0))):
+            with pytest.raises(CgroupGone):
+                step()
+        assert not cgroup.still_same()
+        assert not cgroup.is_populated()
+    with pytest.raises(CgroupGone):
+        opened(tree)
+
+
+def test_another_cgroup_of_the_same_name(tmp_path: Path) -> None:
+    """A cgroup made anew under the same path is another one, and the old handle does not write to it."""
+    tree = CgroupTree(tmp_path)
+    directory = tree.add(PATH, mems="0-3")
+    with opened(tree) as cgroup:
+        directory.rename(directory.with_name("moved"))
+        tree.add(PATH, mems="0-3")
+        assert not cgroup.still_same()
+        with opened(tree) as other:
+            assert other.inode != cgroup.inode
+
+
+def test_a_controller_that_is_not_enabled(tmp_path: Path) -> None:
+    """A living cgroup without ``cpuset.mems`` is not gone; the file is never created (B058, trap 20)."""
+    tree = CgroupTree(tmp_path)
+    directory = tree.add(PATH)
+    (directory / "cpuset.mems").unlink()
+    with opened(tree) as cgroup:
+        with pytest.raises(KernelReadError) as read:
+            cgroup.read_cpuset_mems()
+        with pytest.raises(KernelWriteError) as written:
+            cgroup.write_cpuset_mems(NodeSet.of(0))
+
+    assert (read.value.errno, written.value.errno) == (errno.ENOENT, errno.ENOENT)
+    assert not (directory / "cpuset.mems").exists()
+
+
+def test_highest_ancestor_without_cpuset(tmp_path: Path) -> None:
+    """The ancestor to be changed is named, the highest first (B058)."""
+    tree = CgroupTree(tmp_path)
+    tree.add("/a.slice/a-b.slice/docker-x.scope")
+    write_files(tree.cpuset, {"a.slice/cgroup.subtree_control": "cpu memory pids\n"})
+    hierarchy = tree.hierarchy()
+
+    assert find_missing_cpuset(hierarchy, "/a.slice/a-b.slice/docker-x.scope") == "/a.slice"
+    assert find_missing_cpuset(hierarchy, "/a.slice") is None
+
+
+@pytest.mark.parametrize("path", ["/../etc", "/a/../../etc", "/system.slice/.", "/system.slice//x", "/a\0b"])
+def test_paths_that_lead_outside(tmp_path: Path, path: str) -> None:
+    """No component may be ``..``, empty or no name at all (B130)."""
+    tree = CgroupTree(tmp_path)
+    tree.add("/system.slice/x")
+    with pytest.raises(KernelReadError):
+        opened(tree, path)
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    """A symbolic link in the tree is neither a directory to enter nor a file to read or write (B130)."""
+    tree = CgroupTree(tmp_path)
+    directory = tree.add(PATH)
+    victim = tmp_path / "victim"
+    victim.write_text("untouched")
+    (tree.cpuset / "link").symlink_to(directory)
+    with pytest.raises(KernelReadError):
+        opened(tree, "/link")
+    (directory / "cpuset.mems").unlink()
+    (directory / "cpuset.mems").symlink_to(victim)
+    with opened(tree) as cgroup:
+        with pytest.raises(KernelReadError):
+            cgroup.read_cpuset_mems()
+        with pytest.raises(KernelWriteError):
+            cgroup.write_cpuset_mems(NodeSet.of(0))
+
+    assert victim.read_text() == "untouched"
+
+
+def test_memory_migrate_is_v1s(tmp_path: Path) -> None:
+    """On v1 the switch is set before a change, on v2 there is none to set (trap 27)."""
+    v1, v2 = CgroupTree(tmp_path / "1", CgroupVersion.V1), CgroupTree(tmp_path / "2")
+    for tree in (v1, v2):
+        tree.add(PATH)
+        with opened(tree) as cgroup:
+            cgroup.set_memory_migrate()
+
+    assert (v1.cpuset / PATH[1:] / "cpuset.memory_migrate").read_text().startswith("1")
+    assert not (v2.cpuset / PATH[1:] / "cpuset.memory_migrate").exists()
+
+
+def test_children_follow_on_v1(tmp_path: Path) -> None:
+    """On v1 the cgroups below the container are written too, however deep, and nobody else's (B049)."""
+    tree = CgroupTree(tmp_path, CgroupVersion.V1)
+    paths = [PATH, f"{PATH}/t1", f"{PATH}/t1/l1", "/system.slice/other.scope"]
+    files = [tree.add(p, mems="0-1") / "cpuset.mems" for p in paths]
+    with opened(tree) as cgroup:
+        cgroup.write_subtree_mems(NodeSet.of(2, 3))
+
+    assert [f.read_text() for f in files] == ["2-3\n", "2-3\n", "2-3\n", "0-1\n"]
+
+
+def test_v2_children_are_left_alone(tmp_path: Path) -> None:
+    """On v2 the outermost cgroup is enough: what is below follows by itself."""
+    tree = CgroupTree(tmp_path)
+    files = [tree.add(p, mems="0-1") / "cpuset.mems" for p in (PATH, f"{PATH}/container")]
+    with opened(tree) as cgroup:
+        cgroup.write_subtree_mems(NodeSet.of(2, 3))
+
+    assert [f.read_text() for f in files] == ["2-3\n", "0-1\n"]
+
+
+@pytest.mark.parametrize(
+    ("size", "name"),
+    [(65536, "64KB"), (2 * MIB, "2MB"), (32 * MIB, "32MB"), (512 * MIB, "512MB"), (GIB, "1GB"), (16 * GIB, "16GB")],
+)
+def test_hugetlb_names(size: int, name: str) -> None:
+    """Page sizes are named with the largest unit that fits, as the kernel does (B028)."""
+    assert hugetlb_size_name(size) == name
