@@ -209,12 +209,20 @@ class Kubelet:
         self._stored = {}
 
     def readmit(self) -> Iterator[Admission]:
-        """All active pods go through admission again, in order; nothing is swept before the last one."""
+        """
+        All active pods go through admission again, in order; nothing is swept before the last one.
+
+        Containers of admitted pods that run already are then seen to have started, which frees what their finished
+        init containers were given a second time.
+        """
         pods, self.active = self.active, {}
         self._sweeping = False
         for pod in pods.values():
             yield self.admit(pod)
         self._sweeping = True
+        for uid, name in [(pod.uid, c.name) for pod in pods.values() for c in pod.containers]:
+            if (uid, name) in self._started:
+                self.start(uid, name)
 
 
 def started(stored: Ledger, empty: NodeMap) -> Ledger:

@@ -1,0 +1,95 @@
+"""The planner's kubelet against the recorded answers of the real one."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.vectors import OURS, Json, out_of_scope, read_vectors, run
+
+ALL = [vector for path in OURS for vector in read_vectors(path)]
+IN_SCOPE = [vector for vector in ALL if not out_of_scope(vector)]
+RUNNER = Path(__file__).parent / "run.py"
+
+
+@pytest.mark.parametrize("vector", IN_SCOPE, ids=[vector["id"] for vector in IN_SCOPE])
+def test_agrees_with_the_kubelet(vector: Json) -> None:
+    """Replaying the scenario gives the kubelet's answers at every step."""
+    difference = run(vector)
+
+    assert difference is None, str(difference)
+
+
+def test_none_is_left_out_by_accident() -> None:
+    """All recorded vectors are there, and the number in scope is the known one."""
+    assert (len(ALL), len(IN_SCOPE)) == (699, 577)
+
+
+def test_every_tag_out_of_scope_is_explained() -> None:
+    """Each tag that takes a vector out of scope has its line in the README."""
+    text = (Path(__file__).parent / "README.md").read_text()
+    tags = {reason for vector in ALL if (reason := out_of_scope(vector))}
+    unexplained = {tag for tag in tags if f"`{tag}`" not in text and f"`{tag.split(':')[0]}:*`" not in text}
+
+    assert set() == unexplained
+
+
+def _changed(vector: Json) -> Json:
+    """The vector with the first admission's verdict turned round."""
+    copy: Json = json.loads(json.dumps(vector))
+    for step in copy["expected"]["steps"]:
+        if step["op"] == "admit":
+            step["admitted"] = not step["admitted"]
+            break
+    return copy
+
+
+def _runner(*files: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # the interpreter of this test run
+        [sys.executable, str(RUNNER), *map(str, files)], capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_runner_reports_a_disagreement(tmp_path: Path) -> None:
+    """A vector that says otherwise is named on its line, and the exit status is 1."""
+    vector = next(v for v in IN_SCOPE if any(s["op"] == "admit" for s in v["scenario"]["steps"]))
+    file = tmp_path / "changed.jsonl"
+    file.write_text(json.dumps(vector) + "\n" + json.dumps(_changed(vector)) + "\n")
+
+    done = _runner(file)
+
+    assert done.returncode == 1
+    first, last = done.stdout.splitlines()
+    assert first.startswith(f"{vector['id']}: step 1 admit: admitted: expected ")
+    assert last == "1 agree, 1 differ, 0 out of scope"
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress), ("", bytes)])
+def test_runner_reads_compressed_files(tmp_path: Path, suffix: str, pack: type[bytes]) -> None:
+    """Plain and compressed files are read by their suffix; a vector out of scope is only counted."""
+    skipped = next(v for v in ALL if out_of_scope(v))
+    file = tmp_path / f"some.jsonl{suffix}"
+    file.write_bytes(pack(f"{json.dumps(IN_SCOPE[0])}\n{json.dumps(skipped)}\n".encode()))
+
+    done = _runner(file)
+
+    assert (done.returncode, done.stdout) == (0, "1 agree, 0 differ, 1 out of scope\n")
+
+
+def test_runner_names_a_file_it_cannot_read(tmp_path: Path) -> None:
+    """A missing file or one that is not JSON is named, with exit status 2 and no traceback."""
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text("{\n")
+
+    for file in (tmp_path / "missing.jsonl", broken):
+        done = _runner(file)
+
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"{file}: cannot be read: ")
+        assert "Traceback" not in done.stderr
