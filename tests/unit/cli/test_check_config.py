@@ -1,0 +1,107 @@
+"""``numapin check-config`` as a user sees it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from numapin.cli.check_config import run
+from numapin.daemon.config import Config, load_config
+from numapin.model.errors import ConfigError, ExitStatus
+from support.trees import write_tree
+
+MAIN = "etc/numapin/numapin.toml"
+CHANGED = """
+policy = "best-effort"
+release_grace = "1500ms"
+state_dir = '/srv/a "b"\\c'
+nodes.cpu_less = [2, 3]
+[reserved]
+fraction = "2.5%"
+minimum = "1000"
+node.0 = { memory = "1Gi", hugepages-2Mi = "10Mi" }
+"""
+
+
+def arguments(root: Path, output: str = "table", config: Path | None = None) -> argparse.Namespace:
+    """The parsed command line."""
+    return argparse.Namespace(root=root, config=config, output=output)
+
+
+def test_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a file the command says OK and shows the defaults as such."""
+    assert run(arguments(tmp_path)) == ExitStatus.OK
+    shown = capsys.readouterr().out
+
+    assert shown.startswith(f"# OK: {tmp_path / MAIN}; the values in force:\n")
+    assert 'policy = "restricted"                    # default\n' in shown
+
+
+@pytest.mark.parametrize("text", ["", CHANGED])
+def test_table_is_a_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    """What is printed is TOML that reads back to the same configuration."""
+    root = write_tree(tmp_path, {MAIN: text})
+    run(arguments(root))
+    printed = tmp_path / "printed.toml"
+    printed.write_text(capsys.readouterr().out)
+
+    assert load_config(root) == load_config(root, printed)
+    assert (load_config(root) == Config()) is (text == "")
+
+
+def test_sources_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each value that was set is shown with its file."""
+    root = write_tree(tmp_path, {MAIN: CHANGED, "etc/numapin/conf.d/50-site.toml": 'scope = "pod"\n'})
+    run(arguments(root))
+    lines = capsys.readouterr().out.splitlines()
+
+    assert f'scope = "pod"                            # {root}/etc/numapin/conf.d/50-site.toml' in lines
+    assert f'memory = "1Gi"                           # {root}/{MAIN}' in lines
+
+
+def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON has every value under its table, sizes in bytes, and the file of each that was set."""
+    root = write_tree(tmp_path, {MAIN: CHANGED})
+    assert run(arguments(root, "json")) == ExitStatus.OK
+    document = json.loads(capsys.readouterr().out)
+    values = document["values"]
+
+    assert (document["apiVersion"], document["kind"]) == ("numapin/v1", "Config")
+    assert values["policy"] == "best-effort"
+    assert values["release_grace"] == "1s500ms"
+    assert values["state_dir"] == '/srv/a "b"\\c'
+    assert values["nodes"] == {"cpu_less": [2, 3]}
+    assert values["cgroup"] == {"enable_controllers": False, "v1_memory_migrate": True}
+    assert values["reserved"] == {
+        "fraction": "2.5%",
+        "minimum": 1000,
+        "node": {"0": {"memory": 1 << 30, "hugepages-2Mi": 10 << 20}},
+    }
+    assert document["sources"]["reserved.node.0.memory"] == str(root / MAIN)
+    assert "scope" not in document["sources"]
+
+
+def test_problems(tmp_path: Path) -> None:
+    """Everything wrong comes in one error with exit status 6, a line each."""
+    root = write_tree(tmp_path, {MAIN: "scope = 1\nfoo = 2\n"})
+    with pytest.raises(ConfigError) as caught:
+        run(arguments(root))
+
+    assert caught.value.exit_status == ExitStatus.CONFIG
+    assert str(caught.value).splitlines() == [
+        "configuration wrong:",
+        f'  {root / MAIN}: scope: must be "container" or "pod", not 1',
+        f"  {root / MAIN}: foo: unknown key",
+    ]
+
+
+def test_given_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file given with --config is the one that is checked; a root is then not needed."""
+    file = tmp_path / "mine.toml"
+    file.write_text('scope = "pod"\n')
+    run(argparse.Namespace(config=file, output="table"))
+
+    assert capsys.readouterr().out.startswith(f"# OK: {file};")
