@@ -95,7 +95,7 @@ def _first(live: int | None, told: int | None) -> int | None:
 
 def _verdict(record: ContainerRecord, limits: Limits, standalone: StandaloneQos, *, lxc: bool) -> _Verdict:
     if record.kind is ContainerKind.SANDBOX:
-        return _Verdict(record.pod_qos or QosClass.UNKNOWN, "sandbox", "holds a pod's namespaces, not a workload")
+        return _Verdict(QosClass.UNKNOWN, "sandbox", "holds a pod's namespaces, not a workload")
     if record.kind is ContainerKind.SYSTEM and not lxc:
         return _Verdict(
             QosClass.UNKNOWN, "system-container", f"a system container ({record.runtime}) is managed only on request"
