@@ -2,17 +2,12 @@
 
 Owns: the socket file, who may ask what, and the bounds on size, time and number. Must never: block the loop, or
 know what a verb does.
-
-Request: ``{"apiVersion":"numapin/v1","verb":"status","params":{}}`` and a line end. Answer: one line,
-``{"apiVersion":"numapin/v1","kind":"Answer","result":…}`` or
-``{"apiVersion":…,"kind":"Error","code":…,"message":…,"exit":N}``.
 """
 
 from __future__ import annotations
 
 import errno
 import grp
-import json
 import os
 import selectors
 import socket
@@ -22,9 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from numapin.daemon.api_peer import Peer, read_peer
+from numapin.daemon.api_wire import UnknownVerb, encode_error, encode_result, parse_request
 from numapin.model.errors import AlreadyRunning, ExitStatus, NotPermitted, NumapinError, RequestFailed, SocketUnusable
 
-API_VERSION = "numapin/v1"
+__all__ = ["ApiServer", "Handler", "Peer", "UnknownVerb"]
+
 GROUP = "numapin"
 MAX_REQUEST_BYTES = 64 << 10
 MAX_CONNECTIONS = 64
@@ -35,17 +32,6 @@ _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 Handler = Callable[[str, Mapping[str, object], Peer], object]
 """(verb, params, peer) to plain JSON data. `NumapinError` becomes an error answer; UnknownVerb for no such verb."""
-
-
-class UnknownVerb(RequestFailed):
-    """A handler has no such *verb*."""
-
-    def __init__(self, verb: str) -> None:
-        super().__init__(
-            "unknown-verb",
-            f"this daemon knows no request {verb[:60]!r}; is it older than the command?",
-            ExitStatus.USAGE,
-        )
 
 
 class _Connection:
@@ -246,7 +232,7 @@ class ApiServer:
             return
         if len(line) > MAX_REQUEST_BYTES:
             self._refuse(connection, RequestFailed("too-large", _TOO_LARGE, ExitStatus.USAGE), now_ns)
-        elif not line:
+        elif not line and not end:
             self._drop(connection)
         elif not end or rest:
             self._refuse(connection, RequestFailed("bad-request", _ONE_LINE, ExitStatus.USAGE), now_ns)
@@ -255,20 +241,20 @@ class ApiServer:
 
     def _handle(self, connection: _Connection, line: bytes, now_ns: int) -> None:
         """Answer one request. A fault of the handler is the loop's to report; its client is told that much."""
-        answer = _error_answer(RequestFailed("internal", "the daemon failed on this request; see its log"))
+        answer = encode_error(RequestFailed("internal", "the daemon failed on this request; see its log"))
         try:
-            verb, params = _parse(line)
+            verb, params = parse_request(line)
             if verb in self._changing and not connection.peer.is_root:
                 raise NotPermitted(f"numapin {verb} changes something and is for root only")
-            answer = _line({"kind": "Answer", "result": self._handler(verb, params, connection.peer)})
+            answer = encode_result(self._handler(verb, params, connection.peer))
         except NumapinError as exc:
-            answer = _error_answer(exc)
+            answer = encode_error(exc)
         finally:
             self._queue(connection, answer, now_ns)
 
     def _refuse(self, connection: _Connection, error: NumapinError, now_ns: int) -> None:
         connection.draining = True
-        self._queue(connection, _error_answer(error), now_ns)
+        self._queue(connection, encode_error(error), now_ns)
 
     def _queue(self, connection: _Connection, answer: bytes, now_ns: int) -> None:
         connection.received.clear()
@@ -299,38 +285,6 @@ _STRANGER = (
 )
 _TOO_LARGE = f"a request is at most {MAX_REQUEST_BYTES} bytes"
 _ONE_LINE = "a connection carries one request: one line of JSON and its line end"
-
-
-def _parse(line: bytes) -> tuple[str, Mapping[str, object]]:
-    """Verb and parameters. Raises: RequestFailed."""
-    try:
-        request = json.loads(line, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as exc:
-        raise RequestFailed("bad-request", f"the request is not JSON: {exc}", ExitStatus.USAGE) from exc
-    if not isinstance(request, dict):
-        raise RequestFailed("bad-request", "the request is not a JSON object", ExitStatus.USAGE)
-    version, verb, params = request.get("apiVersion"), request.get("verb"), request.get("params", {})
-    if version != API_VERSION:
-        shown = repr(version)[:60]
-        raise RequestFailed(
-            "bad-version", f"apiVersion: this daemon speaks {API_VERSION}, not {shown}", ExitStatus.USAGE
-        )
-    if not isinstance(verb, str) or not isinstance(params, dict):
-        raise RequestFailed("bad-request", "verb must be text and params an object", ExitStatus.USAGE)
-    return verb, params
-
-
-def _no_constant(word: str) -> object:
-    raise ValueError(f"{word} is no JSON number")
-
-
-def _line(body: Mapping[str, object]) -> bytes:
-    """One line of pure ASCII JSON."""
-    return json.dumps({"apiVersion": API_VERSION, **body}).encode() + b"\n"
-
-
-def _error_answer(error: NumapinError) -> bytes:
-    return _line({"kind": "Error", "code": error.code, "message": str(error), "exit": int(error.exit_status)})
 
 
 def _group_id(name: str) -> int | None:
