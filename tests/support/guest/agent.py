@@ -164,7 +164,7 @@ class Port:
             return
         try:
             self.send({"id": identity, **operation(request)})
-        except Exception as exc:  # the host turns it into its own error
+        except Exception as exc:  # noqa: BLE001 - the host turns it into its own error
             self.send({"id": identity, "error": f"{type(exc).__name__}: {exc}"})
 
 

@@ -38,8 +38,10 @@ def new_overlay(drives: Drives) -> None:
     """The overlay is an empty qcow2 on top of the disk."""
     _step(
         "the overlay",
-        [require(Tool.QEMU_IMG), "create", "-q", "-f", "qcow2", "-F", "raw"]
-        + ["-b", str(drives.disk), str(drives.overlay)],
+        [
+            *(require(Tool.QEMU_IMG), "create", "-q", "-f", "qcow2"),
+            *("-F", "raw", "-b", str(drives.disk), str(drives.overlay)),
+        ],
     )
 
 
@@ -135,8 +137,10 @@ def _disk(recipe: Recipe, root: Path, drives: Drives) -> None:
     _step(
         "mke2fs",
         # no journal and no lazy tables: nothing that the guest's kernel does by itself later
-        [require(Tool.MKE2FS), "-q", "-F", "-t", "ext4", "-O", "^has_journal", "-m", "0"]
-        + ["-E", "lazy_itable_init=0", "-d", str(root), str(drives.disk)],
+        [
+            *(require(Tool.MKE2FS), "-q", "-F", "-t", "ext4", "-O", "^has_journal", "-m", "0"),
+            *("-E", "lazy_itable_init=0", "-d", str(root), str(drives.disk)),
+        ],
     )
 
 

@@ -70,9 +70,7 @@ class Channel:
                 if time.monotonic() >= deadline:
                     raise
 
-    def request(
-        self, operation: str, fields: Mapping[str, object], *, timeout_s: float
-    ) -> dict[str, object]:
+    def request(self, operation: str, fields: Mapping[str, object], *, timeout_s: float) -> dict[str, object]:
         """
         The agent's answer to one request.
 
@@ -88,9 +86,11 @@ class Channel:
             raise ChannelRefused(str(answer["error"]))
         return answer
 
-    def _send(
-        self, operation: str, fields: Mapping[str, object], deadline: float, *, lead: bytes = b""
-    ) -> str:
+    def send_raw(self, data: bytes) -> None:
+        """Send *data* as it is, for tests of the channel; a few kilobytes at most."""
+        self._socket.sendall(data)
+
+    def _send(self, operation: str, fields: Mapping[str, object], deadline: float, *, lead: bytes = b"") -> str:
         """Send one request; gives its identity."""
         identity = uuid.uuid4().hex
         line = json.dumps({"id": identity, "op": operation, **fields}).encode("ascii")

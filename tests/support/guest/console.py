@@ -50,8 +50,8 @@ def _relay(connection: socket.socket, terminal: int) -> None:
     """Bytes both ways, until the leave key, end of input or end of QEMU."""
     output = sys.stdout.fileno()
     while True:
-        ready, _, _ = select.select([connection, terminal], [], [])
-        if connection in ready:
+        ready, _, _ = select.select([connection.fileno(), terminal], [], [])
+        if connection.fileno() in ready:
             part = connection.recv(1 << 16)
             if not part:
                 return

@@ -96,7 +96,6 @@ class CommandFailed(_AtConsole):
         self.script = script
         self.completed = completed
         super().__init__(
-            f"status {completed.status} from: {script}\n"
-            f"stdout: {completed.stdout}\nstderr: {completed.stderr}",
+            f"status {completed.status} from: {script}\nstdout: {completed.stdout}\nstderr: {completed.stderr}",
             console,
         )

@@ -17,9 +17,7 @@ from typing import Final
 from support.guest.errors import HostNotReady
 from support.guest.progress import Progress
 
-SEARCH_PATH: Final = os.pathsep.join(
-    (os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin")
-)
+SEARCH_PATH: Final = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"))
 """Where tools are looked for: mke2fs lies outside an ordinary user's path."""
 
 
@@ -74,16 +72,12 @@ def missing_packages(tools: Iterable[Tool], *, suite: str | None = None) -> list
     With *suite*, also the archive keyring when it does not know that suite yet.
     """
     packages = {PACKAGES[tool] for tool in tools if find(tool) is None}
-    if suite is not None and not any(
-        Path("/usr/share/keyrings").glob(f"debian-archive-{suite}-*")
-    ):
+    if suite is not None and not any(Path("/usr/share/keyrings").glob(f"debian-archive-{suite}-*")):
         packages.add("debian-archive-keyring")
     return sorted(packages)
 
 
-def ensure(
-    tools: Iterable[Tool], *, suite: str | None = None, progress: Progress | None = None
-) -> None:
+def ensure(tools: Iterable[Tool], *, suite: str | None = None, progress: Progress | None = None) -> None:
     """
     Every tool is installed after the call.
 

@@ -43,14 +43,12 @@ class Image:
         used = cache.share(self.directory)
         cache.remove_unused(self.root / "runs")
         directory, lock = cache.private_directory(self.root)
-        private = Drives(
-            self.drives.kernel, self.drives.initrd, self.drives.disk, directory / "overlay.qcow2"
-        )
+        private = Drives(self.drives.kernel, self.drives.initrd, self.drives.disk, directory / "overlay.qcow2")
         try:
             if snapshot is None:
                 build.new_overlay(private)
             else:
-                copy = ["cp", "--reflink=auto", self.drives.overlay, private.overlay]
+                copy = ["cp", "--reflink=auto", str(self.drives.overlay), str(private.overlay)]
                 subprocess.run(copy, check=True)
         except BaseException:
             shutil.rmtree(directory, ignore_errors=True)

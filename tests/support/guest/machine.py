@@ -187,6 +187,10 @@ class Guest:
         """The host's file *source* is in the guest at *path*, with the same permission bits."""
         self.write(path, source.read_bytes(), mode=source.stat().st_mode & 0o777)
 
+    def send_raw(self, data: bytes) -> None:
+        """Bytes for the guest's agent that are no whole request, for tests of the channel."""
+        self._qemu.channel.send_raw(data)
+
     # Snapshots and hardware
 
     def save(self, name: str) -> None:
@@ -254,9 +258,7 @@ class Guest:
         except ChannelClosed:
             raise self._gone() from None
 
-    def _ask(
-        self, operation: str, fields: Mapping[str, object], *, timeout_s: float, what: str
-    ) -> dict[str, object]:
+    def _ask(self, operation: str, fields: Mapping[str, object], *, timeout_s: float, what: str) -> dict[str, object]:
         try:
             return self._qemu.channel.request(operation, fields, timeout_s=timeout_s)
         except ChannelTimeout:

@@ -26,11 +26,7 @@ def parse_mirror(text: str) -> str:
 
 def parse_options(text: str) -> list[str]:
     """The lines of ``apt-config dump`` that say how packages are fetched: proxies, certificates."""
-    return [
-        line
-        for line in text.splitlines()
-        if line.startswith(CARRIED_OPTIONS) and not line.endswith(' "";')
-    ]
+    return [line for line in text.splitlines() if line.startswith(CARRIED_OPTIONS) and not line.endswith(' "";')]
 
 
 def host_mirror() -> str:

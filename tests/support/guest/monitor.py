@@ -41,9 +41,7 @@ class Monitor:
 
         self._run(connect(), timeout_s)
 
-    def execute(
-        self, command: str, arguments: Mapping[str, object] | None = None, *, timeout_s: float
-    ) -> object:
+    def execute(self, command: str, arguments: Mapping[str, object] | None = None, *, timeout_s: float) -> object:
         """
         QEMU's answer to *command*.
 

@@ -12,7 +12,7 @@ tar -C /srv/rootfs -c . >/tmp/rootfs.tar
 docker import /tmp/rootfs.tar numapin-test
 podman import --quiet /tmp/rootfs.tar numapin-test
 docker save --output /tmp/image.tar numapin-test
-ctr image import --no-unpack=false /tmp/image.tar || ctr image import /tmp/image.tar
+ctr image import /tmp/image.tar
 rm /tmp/rootfs.tar /tmp/image.tar
 
 # An OCI bundle for runc and crun by hand, without a terminal.

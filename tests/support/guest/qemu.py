@@ -41,9 +41,7 @@ class Qemu:
     It is killed by the kernel when the thread that made it ends.
     """
 
-    def __init__(
-        self, recipe: Recipe, drives: Drives, directory: Path, *, snapshot: str | None
-    ) -> None:
+    def __init__(self, recipe: Recipe, drives: Drives, directory: Path, *, snapshot: str | None) -> None:
         """
         Start it, from *snapshot* of the overlay or, with ``None``, by a cold boot.
 
@@ -100,8 +98,7 @@ class Qemu:
         if not self.is_running():
             status = self._process.returncode
             raise GuestDied(
-                f"QEMU ended with {status} (a panic in the guest ends it too); "
-                f"{self._last_words()}",
+                f"QEMU ended with {status} (a panic in the guest ends it too); {self._last_words()}",
                 self.console_tail(),
             )
 

@@ -1,0 +1,84 @@
+"""
+Fixtures for tests in the multi-NUMA guest.
+
+``machine`` is the one guest of the session; ``guest`` is the same one, taken back to a snapshot
+before each test. A module whose tests start from another snapshot than ``base`` overrides
+``snapshot``, after a session fixture that depends on ``machine`` has saved it::
+
+    @pytest.fixture(scope="session")
+    def installed(machine: Guest) -> str:
+        ...
+        machine.save("installed")
+        return "installed"
+
+    @pytest.fixture
+    def snapshot(installed: str) -> str:
+        return installed
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.guest.errors import GuestError
+from support.guest.image import ensure_image
+from support.guest.machine import BASE, Guest
+
+HERE = Path(__file__).parent
+OUTCOMES = ("passed", "failed", "error", "skipped")
+
+
+def must_run() -> bool:
+    """Whether a guest that cannot be had is a failure: ``REQUIRE_VM=1`` or ``CI=true``."""
+    return os.environ.get("REQUIRE_VM") == "1" or os.environ.get("CI") == "true"
+
+
+@pytest.fixture(scope="session")
+def machine(request: pytest.FixtureRequest) -> Iterator[Guest]:
+    """The guest of this session; its image is built first where there is none."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    try:
+        with capture.global_and_fixture_disabled():  # the progress of a build is to be seen
+            guest = ensure_image().start()
+    except GuestError as exc:
+        if must_run():
+            raise
+        pytest.skip(f"no test guest: {exc}")
+    with guest:
+        yield guest
+
+
+@pytest.fixture
+def snapshot() -> str:
+    """The name of the snapshot that a test starts from."""
+    return BASE
+
+
+@pytest.fixture
+def guest(machine: Guest, snapshot: str) -> Guest:
+    """The session's guest, as it was when the snapshot was made."""
+    machine.load(snapshot)
+    return machine
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever lies in this folder is marked ``vm``."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.vm)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests really ran in the guest."""
+    counts = dict.fromkeys(OUTCOMES, 0)
+    for outcome in OUTCOMES:
+        for report in terminalreporter.stats.get(outcome, []):
+            if "vm" in report.keywords and (report.when == "call" or outcome in ("error", "skipped")):
+                counts[outcome] += 1
+    told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    terminalreporter.write_line(f"tests in the guest: {told}")
