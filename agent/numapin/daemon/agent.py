@@ -14,7 +14,7 @@ from numapin.daemon.admission import Admission, Decision
 from numapin.daemon.delivery import Delivery, DriftWatch
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.machine import Machine
-from numapin.daemon.pinning import Outcome, Writer
+from numapin.daemon.pinning import INLINE_BYTES, Outcome, Writer
 from numapin.daemon.report import Counters, Reporter
 from numapin.daemon.tracked import ContainerState, Tracked, Youngsters
 from numapin.kernel.cgroupfs import Cgroup
@@ -261,14 +261,18 @@ class Agent:
         self.machine = machine
 
     def _resident(self, record: ContainerRecord) -> dict[NodeId, int]:
-        """Bytes per node that a running container without a pin holds already; empty when unknown."""
+        """
+        Bytes per node that a running container without a pin holds already; empty when unknown, or too few to
+        count: the first pages of a program lie where it happened to start.
+        """
         if not record.settled or record.cgroup in self.ledger.pins:
             return {}
         try:
             with self._finder.open(record.cgroup) as cgroup:
-                return dict(cgroup.read_memory_numa_stat() or {})
+                held = dict(cgroup.read_memory_numa_stat() or {})
         except KernelError:
             return {}
+        return held if sum(held.values()) > INLINE_BYTES else {}
 
     def _show(self, decision: Decision) -> None:
         """Make a decision's view the container's view."""

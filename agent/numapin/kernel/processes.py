@@ -55,9 +55,20 @@ def read_mems_allowed(root: Path, pid: int) -> NodeSet | None:
 
 
 def is_runtime_init(root: Path, pid: int) -> bool | None:
-    """True while a process is still the runtime's own code before the user's program; ``None`` when it ended."""
+    """
+    True while a process is still the runtime's own code before the user's program; ``None`` when it ended.
+
+    runc starts itself anew as ``/proc/self/exe`` and then from a sealed copy in memory, and is called after these
+    files until it names itself; its second argument tells it from a user's program called ``exe``.
+    """
     comm = _read(root, pid, "comm")
-    return None if comm is None else comm.strip().startswith(_RUNTIME_INITS)
+    if comm is None:
+        return None
+    name = comm.strip()
+    if name == "exe" or name.startswith("memfd:") or name.isdecimal():
+        # no arguments: it is between two programs
+        return (_read(root, pid, "cmdline") or "runtime\0init").split("\0")[1:2] == ["init"]
+    return name.startswith(_RUNTIME_INITS)
 
 
 def _status_field(root: Path, pid: int, field: str) -> str | None:
