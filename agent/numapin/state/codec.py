@@ -2,7 +2,7 @@
 
 Owns: the JSON layout, its checksum, and the conversion from and to the model. Must never: touch a disk.
 
-The file is one JSON object, one line per top-level key and per node, container and refusal, so that ``jq`` reads
+The file is one JSON object, one line per top-level key and per node, pod, container and refusal, so that ``jq`` reads
 it and ``grep`` finds a container in it. ``machineState`` and ``entries`` have the kubelet's field names. The last
 key is ``checksum``: ``sha256:`` and the hex SHA-256 of the whole file with that value left empty. By hand::
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -35,7 +35,6 @@ _BLANK = b'"checksum":""\n}\n'
 _SEALED = re.compile(rb'\n"checksum":"sha256:([0-9a-f]{64})"\n\}\n\Z')
 _BYTES_PREFIX = "bytes:"
 
-_Record = PinRecord | RefusalRecord
 _T = TypeVar("_T")
 _V = TypeVar("_V")
 _R = TypeVar("_R", PinRecord, RefusalRecord)
@@ -45,21 +44,17 @@ class CheckpointEncoder:
     """
     Encodes one checkpoint after the other and keeps the text of records it has seen.
 
-    Records are frozen, so the same object has the same text: a save after one new container among 500 encodes
-    one. Records that are not in the latest checkpoint are forgotten.
+    Records and assignments are frozen, so the same object has the same text: a save after one new container among
+    500 encodes one. What is not in the latest checkpoint is forgotten.
     """
 
     def __init__(self) -> None:
-        self._lines: dict[int, tuple[_Record, bytes]] = {}
+        self._known: dict[int, tuple[object, bytes]] = {}
+        self._kept: dict[int, tuple[object, bytes]] = {}
 
     def encode(self, checkpoint: Checkpoint) -> bytes:
         """Text of *checkpoint*, checksum included; equal values give equal bytes in any insertion order."""
-        lines: dict[int, tuple[_Record, bytes]] = {}
-        containers = self._records(checkpoint.containers, layout.pin, lines)
-        refusals = self._records(checkpoint.refusals, layout.refusal, lines)
-        self._lines = lines
         nodes = checkpoint.books.node_map.nodes
-        machine = [(_json(str(n)), _json(_node_state(nodes[n]))) for n in sorted(nodes)]
         head = {
             "apiVersion": API_VERSION,
             "kind": KIND,
@@ -68,35 +63,37 @@ class CheckpointEncoder:
             "bootId": checkpoint.boot_id,
             "savedNs": checkpoint.saved_ns,
         }
-        body = b"".join(
-            (
-                b"{\n",
-                b"".join(_json(key) + b":" + _json(value) + b",\n" for key, value in head.items()),
-                _section("machineState", machine),
-                b'"entries":',
-                _json(_entries(checkpoint.books.assignments)),
-                b",\n",
-                _section("containers", containers),
-                _section("refusals", refusals),
-            )
-        )
+        parts = [b"{\n"]
+        for key, value in head.items():
+            parts += (_json(key), b":", _json(value), b",\n")
+        _section(parts, "machineState", [(_json(str(n)), _json(_node_state(nodes[n]))) for n in sorted(nodes)])
+        _section(parts, "entries", self._entries(checkpoint.books.assignments))
+        _section(parts, "containers", self._records(checkpoint.containers, layout.pin))
+        _section(parts, "refusals", self._records(checkpoint.refusals, layout.refusal))
+        self._known, self._kept = self._kept, {}
+        body = b"".join(parts)  # once: each further copy of 700 KiB costs as much as its checksum
         digest = hashlib.sha256(body)
         digest.update(_BLANK)
-        return body + b'"checksum":"sha256:' + digest.hexdigest().encode() + b'"\n}\n'
+        return b"".join((body, b'"checksum":"sha256:', digest.hexdigest().encode(), b'"\n}\n'))
 
-    def _records(
-        self, records: Mapping[str, _R], convert: Callable[[_R], object], lines: dict[int, tuple[_Record, bytes]]
-    ) -> list[tuple[bytes, bytes]]:
+    def _records(self, records: Mapping[str, _R], convert: Callable[[_R], object]) -> list[tuple[bytes, bytes]]:
         """Key and text of each record, by cgroup."""
-        found: list[tuple[bytes, bytes]] = []
-        for cgroup in sorted(records):
-            record = records[cgroup]
-            known = self._lines.get(id(record))
-            if known is None or known[0] is not record:
-                known = (record, _json(convert(record)))
-            lines[id(record)] = known
-            found.append((_json(_path_text(cgroup)), known[1]))
-        return found
+        return [(_json(_path_text(cgroup)), self._text(records[cgroup], convert)) for cgroup in sorted(records)]
+
+    def _entries(self, assignments: Mapping[Owner, tuple[Block, ...]]) -> list[tuple[bytes, bytes]]:
+        """Key and text of each pod."""
+        pods: dict[str, list[bytes]] = {}
+        for owner in sorted(assignments):
+            text = _json(owner.container) + b":" + self._text(assignments[owner], _blocks)
+            pods.setdefault(owner.pod, []).append(text)
+        return [(_json(pod), b"{" + b",".join(texts) + b"}") for pod, texts in pods.items()]
+
+    def _text(self, value: _T, convert: Callable[[_T], object]) -> bytes:
+        known = self._known.get(id(value))
+        if known is None or known[0] is not value:
+            known = (value, _json(convert(value)))
+        self._kept[id(value)] = known  # the value too: its id is only its own while it lives
+        return known[1]
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
@@ -184,10 +181,14 @@ def _at(shown: str, key: str, convert: Callable[[_T], _V], value: _T) -> _V:
         raise CheckpointCorrupt(shown, f"{key}: {exc}") from exc
 
 
-def _section(key: str, lines: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """One object of the file with one member per line, and the comma after it."""
-    inside = b",\n".join(b":".join(line) for line in lines)
-    return b'"' + key.encode() + (b'":{\n' + inside + b"\n},\n" if inside else b'":{},\n')
+def _section(parts: list[bytes], key: str, lines: list[tuple[bytes, bytes]]) -> None:
+    """Append one object of the file, a member per line, and the comma after it."""
+    parts.append(b'"%s":{' % key.encode())
+    before = b"\n"
+    for name, value in lines:
+        parts += (before, name, b":", value)
+        before = b",\n"
+    parts.append(b"\n},\n" if lines else b"},\n")
 
 
 def _node_state(state: NodeState) -> layout.Node:
@@ -206,12 +207,8 @@ def _read_node_state(node: layout.Node) -> NodeState:
     return NodeState(tables, node.number_of_assignments, _nodes_from_ids(node.cells))
 
 
-def _entries(assignments: Mapping[Owner, tuple[Block, ...]]) -> dict[str, dict[str, list[layout.BlockOnDisk]]]:
-    entries: dict[str, dict[str, list[layout.BlockOnDisk]]] = {}
-    for owner in sorted(assignments):
-        blocks = [layout.BlockOnDisk(b.affinity.ids(), b.type, b.size_bytes) for b in assignments[owner]]
-        entries.setdefault(owner.pod, {})[owner.container] = blocks
-    return entries
+def _blocks(blocks: tuple[Block, ...]) -> list[layout.BlockOnDisk]:
+    return [layout.BlockOnDisk(b.affinity.ids(), b.type, b.size_bytes) for b in blocks]
 
 
 def _read_blocks(blocks: list[layout.BlockOnDisk]) -> tuple[Block, ...]:
