@@ -19,7 +19,7 @@ def run(args: argparse.Namespace) -> ExitStatus:
     Raises:
         ConfigError: Every problem.
     """
-    root: Path = getattr(args, "root", None) or Path("/")
+    root = Path(getattr(args, "root", None) or "/")
     file: Path | None = args.config
     config = load_config(root, file)
     if args.output == "json":

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> ExitStatus:
         CheckpointError: ``show``: the file is missing, unreadable or damaged.
         NotPermitted: This user may not read it.
     """
-    path: Path = args.file or DEFAULT_FILE
+    path = Path(args.file or DEFAULT_FILE)
     if args.action == "show":
         return _show(path, as_json=args.output == "json")
     return _verify(path, as_json=args.output == "json")
