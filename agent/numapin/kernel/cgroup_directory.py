@@ -6,6 +6,7 @@ other controllers' hierarchies. Must never: leave the mount, create anything, kn
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 from collections.abc import Iterator
@@ -68,6 +69,17 @@ class CgroupDirectory:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def duplicate(self) -> Self:
+        """
+        Another handle of this very cgroup, to be closed on its own.
+
+        A thread that uses a handle needs its own: closing one under it could let its descriptor become another
+        directory's.
+        """
+        twin = copy.copy(self)
+        twin._fd = os.dup(self._fd)
+        return twin
 
     def still_same(self) -> bool:
         """True while this very cgroup is at its path; false once removed, or another one has its name."""

@@ -44,12 +44,23 @@ class Discovery:
     Finds containers in *hierarchy*, with the runtimes' files below *root*.
 
     `scan` walks everything; `inspect` and `is_container_path` answer for one cgroup. Not for use by several threads.
+
+    A record is ``settled`` once the limits in the cgroup must be complete: runc and crun write their state file after
+    the limits and before the user's program, so that file is the proof; without one (another runtime, other
+    directories) it is a process in the cgroup that is not the runtime's own. A missing limit in a settled record was
+    never set or is lost; in one that is not it may be on its way.
     """
 
     def __init__(self, hierarchy: Hierarchy, root: Path, paths: RuntimePaths | None = None) -> None:
         self._hierarchy = hierarchy
         self._root = root
         self._files = RuntimeFiles(root, hierarchy.mount_point, paths)
+        self._problems: tuple[str, ...] = ()
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Sentences about containers that the last `scan` could not read at all."""
+        return self._problems
 
     @property
     def files(self) -> RuntimeFiles:
@@ -74,12 +85,17 @@ class Discovery:
             KernelReadError: The hierarchy's root is unreadable.
         """
         self._files.refresh()
-        records = []
+        records, problems = [], []
         for parts, name, pod in self._walk():
-            record = self._record("/" + "/".join(parts), name, pod)
+            try:
+                record = self._record("/" + "/".join(parts), name, pod)
+            except KernelError as exc:
+                problems.append(str(exc))
+                continue
             if record is not None:
                 records.append(record)
         self._files.forget_unused()
+        self._problems = tuple(problems)
         return sorted(records, key=lambda r: r.cgroup)
 
     def inspect(self, path: str) -> ContainerRecord | None:
@@ -87,7 +103,7 @@ class Discovery:
         The container whose outermost cgroup is *path*; ``None`` when it is none, is inside another, or is gone.
 
         Raises:
-            KernelReadError: The cgroup cannot be opened.
+            KernelError: The cgroup cannot be opened or read.
         """
         name, pod = self._resolve(path_parts(path))
         if name is None and self._unnamed_may_be(path):
@@ -109,7 +125,9 @@ class Discovery:
     # inside
 
     def _unnamed_may_be(self, path: str) -> bool:
-        """Look at the runtimes' directories again; true when one of them names *path* now."""
+        """Look at the runtimes' files again; true when one of them names *path* now."""
+        if self._files.probe(path):
+            return True
         self._files.refresh()
         return self._files.by_cgroup(path) is not None
 

@@ -11,7 +11,7 @@ from numapin.kernel.files import read_optional
 from numapin.model.errors import KernelFormatError, KernelReadError
 from numapin.model.nodeset import NodeSet
 
-_RUNTIME_INITS = ("runc:[", "runc", "crun", "youki", "(sd-executor)", "(sd-mkdcreds)")
+_RUNTIMES = ("runc", "crun", "youki")
 
 
 def _read(root: Path, pid: int, name: str) -> str | None:
@@ -68,7 +68,7 @@ def is_runtime_init(root: Path, pid: int) -> bool | None:
     if name == "exe" or name.startswith("memfd:") or name.isdecimal():
         # no arguments: it is between two programs
         return (_read(root, pid, "cmdline") or "runtime\0init").split("\0")[1:2] == ["init"]
-    return name.startswith(_RUNTIME_INITS)
+    return name in _RUNTIMES or name.startswith("runc:[")
 
 
 def _status_field(root: Path, pid: int, field: str) -> str | None:

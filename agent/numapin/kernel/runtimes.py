@@ -107,6 +107,24 @@ class RuntimeFiles:
                             self._offer(found, path, name, Runtime.CONTAINERD)
         self._cgroups = found
 
+    def probe(self, path: str) -> bool:
+        """Look for the container at *path* where its names say it should be; much cheaper than `refresh`."""
+        *above, last = path.strip("/").split("/")
+        names = {n for n in (last, last.removesuffix(".scope").partition("-")[2]) if is_safe_id(n)}
+        found: dict[str, ContainerName] = {}
+        for name in sorted(names):
+            with contextlib.suppress(KernelError):
+                for base in self._paths.tasks if above and is_safe_id(above[-1]) else ():
+                    facts = self._config(base, above[-1], name)
+                    if facts is not None and path in possible_cgroups(facts.cgroups_path):
+                        self._offer(found, path, name, Runtime.CONTAINERD)
+                for base in self._paths.states:
+                    state = self._state(base, name)
+                    if state is not None and state.cgroup == path:
+                        self._offer(found, path, name, state.runtime)
+        self._cgroups.update(found)
+        return bool(found)
+
     def forget_unused(self) -> None:
         """Drop parsed documents that nobody asked for since the last call."""
         self._parsed = {k: v for k, v in self._parsed.items() if k in self._used}

@@ -262,6 +262,16 @@ def test_another_cgroup_of_the_same_name(tmp_path: Path) -> None:
             assert other.inode != cgroup.inode
 
 
+def test_a_second_handle(tmp_path: Path) -> None:
+    """A duplicate is the same cgroup and outlives the first handle."""
+    tree = CgroupTree(tmp_path)
+    tree.add(PATH, mems="1")
+    with opened(tree) as cgroup:
+        twin = cgroup.duplicate()
+    with twin:
+        assert (twin.path, twin.inode, twin.read_cpuset_mems()) == (cgroup.path, cgroup.inode, NodeSet.of(1))
+
+
 def test_a_controller_that_is_not_enabled(tmp_path: Path) -> None:
     """A living cgroup without ``cpuset.mems`` is not gone; the file is never created (B058, trap 20)."""
     tree = CgroupTree(tmp_path)

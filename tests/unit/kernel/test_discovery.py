@@ -11,7 +11,7 @@ import pytest
 
 from numapin.kernel.cgroup_mounts import CgroupVersion
 from numapin.model.container import ContainerKind, QosClass, Runtime
-from numapin.model.errors import CgroupGone
+from numapin.model.errors import CgroupGone, KernelError
 from numapin.model.memory import Owner
 from numapin.model.nodeset import NodeSet
 from support.cgroup_trees import (
@@ -389,6 +389,38 @@ def test_a_restarted_container_is_the_same_owner(tmp_path: Path) -> None:
 
     assert old.owner == new.owner
     assert (old.id, old.inode) != (new.id, new.inode)
+
+
+def test_an_unreadable_container_hides_no_other(tmp_path: Path) -> None:
+    """What cannot be read at all is told by the scan; the container beside it is found."""
+    tree = CgroupTree(tmp_path)
+    directory = tree.add(DOCKER)
+    tree.add(f"/system.slice/docker-{ID_B}.scope")
+    (directory / "cgroup.events").unlink()
+    (directory / "cgroup.events").mkdir()
+    discovery = tree.discovery()
+
+    assert [r.id for r in discovery.scan()] == [ID_B]
+    assert len(discovery.problems) == 1
+    assert "cgroup.events" in discovery.problems[0]
+    with pytest.raises(KernelError):
+        discovery.inspect(DOCKER)
+
+
+def test_inspect_finds_what_came_after_the_scan(tmp_path: Path) -> None:
+    """Containers of ctr, and of runc under a scope's name or any other, are found by inspecting their cgroup."""
+    tree = CgroupTree(tmp_path)
+    paths = ["/default/x1", "/system.slice/runc-c1.scope", "/odd/place"]
+    for path in paths:
+        tree.add(path, memory=GIB)
+    discovery = tree.discovery()
+    before = discovery.scan()
+    tree.task("default", "x1", oci(memory=GIB, cgroups_path="/default/x1"))
+    tree.runc("c1", "/system.slice/runc-c1.scope")
+    tree.runc("c2", "/odd/place")
+
+    assert before == []
+    assert [r.id for r in map(discovery.inspect, paths) if r] == ["x1", "c1", "c2"]
 
 
 def test_inspect_of_nothing(tmp_path: Path) -> None:

@@ -49,6 +49,13 @@ def test_the_runtime_under_a_files_name(tmp_path: Path, comm: str, cmdline: str,
     assert is_runtime_init(tmp_path, 7) is expected
 
 
+def test_a_user_program_with_such_a_name(tmp_path: Path) -> None:
+    """A name that only begins like a runtime's is the user's."""
+    CgroupTree(tmp_path).process(7, comm="crunch")
+
+    assert is_runtime_init(tmp_path, 7) is False
+
+
 def test_garbled_stat(tmp_path: Path) -> None:
     """Another shape is an error with the path."""
     write_files(tmp_path, {"proc/7/stat": "7 (x) S 1"})
