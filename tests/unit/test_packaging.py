@@ -205,7 +205,7 @@ def test_completion_offers_each_verbs_options(completion: Path) -> None:
         (["status", "-o", ""], ["table", "json"]),
         (["status", "--output", "=", "j"], ["json"]),
         (["status", "--output", "="], ["table", "json"]),
-        (["checkpoint", "-o", "json", ""], ["show", "verify"]),
+        (["checkpoint", "show", "-o", "json", "st"], ["state.json"]),
         (["checkpoint", "show", "st"], ["state.json"]),
         (["topology", "--root", "st"], ["state.json"]),
         (["topology", "--unknown", ""], []),

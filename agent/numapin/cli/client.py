@@ -10,7 +10,6 @@ import json
 import os
 import socket
 from collections.abc import Mapping
-from pathlib import Path
 
 from numapin.model.errors import ExitStatus, NotPermitted, NotRunning, RequestFailed
 
@@ -19,7 +18,10 @@ _MAX_ANSWER_BYTES = 256 << 20
 
 
 def request(
-    socket_path: Path, verb: str, params: Mapping[str, object] | None = None, timeout_s: float = 10.0
+    socket_path: str | os.PathLike[str],
+    verb: str,
+    params: Mapping[str, object] | None = None,
+    timeout_s: float = 10.0,
 ) -> dict[str, object]:
     """
     The daemon's result for one request; *timeout_s* bounds each step of it.

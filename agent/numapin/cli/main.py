@@ -12,7 +12,6 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
 
 from numapin.cli.parser import VERBS, Verb, build_parser
 from numapin.cli.text import safe_lines
@@ -24,7 +23,7 @@ EXIT_BROKEN_PIPE = 141
 """128 + SIGPIPE: the reader of our output went away, as in ``numapin topology | head -1``."""
 
 
-def entry() -> NoReturn:
+def entry() -> None:
     """Console script ``numapin``."""
     if sys.stdout is None:  # closed by the caller, as some daemons' children are started
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
@@ -59,7 +58,8 @@ def main(argv: Sequence[str], verbs: Mapping[str, Verb] = VERBS) -> int:
 
 
 def _dispatch(argv: Sequence[str], verbs: Mapping[str, Verb]) -> int:
-    parser = build_parser(verbs)
+    only = argv[0] if argv and argv[0] in verbs else None
+    parser = build_parser(verbs, only=only)
     try:
         args = parser.parse_args(argv)
     except SystemExit as exc:  # argparse has printed help, version or usage

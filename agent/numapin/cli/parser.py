@@ -8,29 +8,29 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 
 from numapin import __version__
 
-DEFAULT_SOCKET = Path("/run/numapin/api.sock")
-DEFAULT_STATE = Path("/var/lib/numapin/state.json")
-DEFAULT_CONFIG = Path("/etc/numapin/numapin.toml")
+DEFAULT_SOCKET = "/run/numapin/api.sock"
+DEFAULT_STATE = "/var/lib/numapin/state.json"
+DEFAULT_CONFIG = "/etc/numapin/numapin.toml"
 
 _EXITS = "exit codes: 0 ok, 1 failure, 2 usage, 3 not running, 4 no permission, 5 does not fit, 6 configuration wrong"
 
 
-@dataclass(frozen=True, slots=True)
 class Verb:
     """
-    One verb of ``numapin``.
+    One verb of ``numapin``; a plain class, since ``dataclasses`` would be a fifth of a start.
 
     *module* has ``run(args: argparse.Namespace) -> ExitStatus``; *configure* adds the verb's options.
     """
 
-    module: str
-    help: str
-    configure: Callable[[argparse.ArgumentParser], None]
+    __slots__ = ("configure", "help", "module")
+
+    def __init__(self, module: str, help: str, configure: Callable[[argparse.ArgumentParser], None]) -> None:
+        self.module = module
+        self.help = help
+        self.configure = configure
 
 
 def _run(parser: argparse.ArgumentParser) -> None:
@@ -46,10 +46,9 @@ def _status(parser: argparse.ArgumentParser) -> None:
     _socket(parser)
     parser.add_argument(
         "--state",
-        type=Path,
-        default=DEFAULT_STATE,
+        type=_path,
         metavar="FILE",
-        help="checkpoint to show when no daemon answers (default: %(default)s)",
+        help=f"checkpoint to show when no daemon answers (default: {DEFAULT_STATE})",
     )
 
 
@@ -63,18 +62,20 @@ def _containers(parser: argparse.ArgumentParser) -> None:
     _socket(parser)
     parser.add_argument(
         "--root",
-        type=Path,
+        type=_path,
         metavar="DIR",
         help="look at the cgroup tree below DIR directly, without a daemon (/ for this machine)",
     )
 
 
 def _checkpoint(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("show", "verify"), help="print the file, or check that it can be believed")
-    parser.add_argument(
-        "file", nargs="?", type=Path, default=DEFAULT_STATE, metavar="FILE", help="(default: %(default)s)"
-    )
-    _output(parser)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, text in (("show", "print the file"), ("verify", "check that the file can be believed")):
+        sub = actions.add_parser(name, help=text, description=_sentence(text), allow_abbrev=False)
+        sub.add_argument(
+            "file", nargs="?", type=_path, default=DEFAULT_STATE, metavar="FILE", help="(default: %(default)s)"
+        )
+        _output(sub)
 
 
 def _check_config(parser: argparse.ArgumentParser) -> None:
@@ -93,12 +94,12 @@ VERBS: Mapping[str, Verb] = {
 """Every verb, in the order of the help."""
 
 
-def build_parser(verbs: Mapping[str, Verb] = VERBS) -> argparse.ArgumentParser:
+def build_parser(verbs: Mapping[str, Verb] = VERBS, *, only: str | None = None) -> argparse.ArgumentParser:
     """
     The parser of the whole command line.
 
     ``verb`` in its namespace is ``None`` when none was given; it exits by itself (SystemExit) on ``--help``,
-    ``--version`` (0) and usage errors (2).
+    ``--version`` (0) and usage errors (2). With *only*, the options of the other verbs are left out: nobody asked.
     """
     parser = argparse.ArgumentParser(
         prog="numapin",
@@ -107,8 +108,10 @@ def build_parser(verbs: Mapping[str, Verb] = VERBS) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"numapin {__version__}")
-    choice = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    choice = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs", prog="numapin")
     for name, verb in verbs.items():
+        if only not in (None, name):
+            continue
         sub = choice.add_parser(name, help=verb.help, description=_sentence(verb.help), allow_abbrev=False)
         verb.configure(sub)
     return parser
@@ -118,11 +121,18 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:] + "."
 
 
+def _path(text: str) -> object:
+    """A ``pathlib.Path``, imported only where a path is really given: ``status`` has none and starts in 25 ms."""
+    from pathlib import Path
+
+    return Path(text)
+
+
 def _root(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--root",
-        type=Path,
-        default=Path("/"),
+        type=_path,
+        default="/",
         metavar="DIR",
         help="read every path below DIR: a recorded or made-up machine (default: %(default)s)",
     )
@@ -131,7 +141,7 @@ def _root(parser: argparse.ArgumentParser) -> None:
 def _config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config",
-        type=Path,
+        type=_path,
         metavar="FILE",
         help=f"configuration file; conf.d beside it is read too (default: {DEFAULT_CONFIG}, which may be missing)",
     )
@@ -140,7 +150,6 @@ def _config(parser: argparse.ArgumentParser) -> None:
 def _socket(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--socket",
-        type=Path,
         default=DEFAULT_SOCKET,
         metavar="PATH",
         help="the daemon's API socket (default: %(default)s)",

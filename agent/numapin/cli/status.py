@@ -22,10 +22,13 @@ def run(args: argparse.Namespace) -> ExitStatus:
     try:
         document = request(args.socket, "status")
     except NotRunning as exc:
+        from pathlib import Path
+
+        from numapin.cli.parser import DEFAULT_STATE
         from numapin.daemon.offline import offline_status
         from numapin.kernel.clock import SystemClock
 
-        document = offline_status(args.state, str(exc), SystemClock())
+        document = offline_status(args.state or Path(DEFAULT_STATE), str(exc), SystemClock())
         status = ExitStatus.NOT_RUNNING
     show(document, args.output)
     return status

@@ -54,10 +54,10 @@ class Machine:
     def _of(cls, root: Path, config: Config, topology: Topology) -> Machine:
         usable = usable_nodes(topology, config.cpu_less_nodes)
         try:
-            node_map = build_node_map(topology, reserved_bytes(config, topology), usable)
+            node_map = build_node_map(topology, reserved_bytes(config, topology, usable), usable)
         except ReservationError as exc:
-            where = config.sources.get("reserved", "configuration")
-            raise ConfigError(tuple((where, f"reserved.node.{p.node}", str(p)) for p in exc.problems)) from exc
+            keys = [(f"reserved.node.{p.node}.{p.type}", str(p)) for p in exc.problems]
+            raise ConfigError(tuple((config.sources.get(k, "configuration"), k, what) for k, what in keys)) from exc
         return cls(root, config, topology, usable, node_map)
 
     def with_pools(self) -> Machine:

@@ -12,7 +12,7 @@ import pytest
 
 from numapin import __version__
 from numapin.cli.main import main
-from numapin.cli.parser import VERBS, Verb, build_parser
+from numapin.cli.parser import DEFAULT_STATE, VERBS, Verb, build_parser
 from support.machines import NODES, even, write_machine
 
 CHECKOUT = Path(__file__).parents[3]
@@ -77,11 +77,11 @@ def test_every_verb_has_options_of_its_own() -> None:
     assert vars(parse(["run"])) == {"verb": "run", "root": Path("/"), "config": None, "dry_run": False}
     assert parse(["run", "--root", "/r", "--config", "/c", "--dry-run"]).dry_run
     status = parse(["status", "-o", "json"])
-    assert (str(status.socket), str(status.state)) == ("/run/numapin/api.sock", "/var/lib/numapin/state.json")
+    assert (str(status.socket), status.state) == ("/run/numapin/api.sock", None)
     assert parse(["containers"]).root is None
     assert parse(["containers", "--root", "/"]).root == Path("/")
     checkpoint = parse(["checkpoint", "verify"])
-    assert (checkpoint.action, str(checkpoint.file), checkpoint.output) == ("verify", str(status.state), "table")
+    assert (checkpoint.action, str(checkpoint.file), checkpoint.output) == ("verify", DEFAULT_STATE, "table")
     assert parse(["checkpoint", "show", "/f", "-o", "json"]).file == Path("/f")
     assert parse(["check-config", "--config", "/c"]).config == Path("/c")
 
@@ -171,3 +171,13 @@ def test_a_terminal_without_unicode(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "gr\\xf6\\xdfe" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_status_starts_with_little() -> None:
+    """What ``status -o json`` imports before it asks the daemon leaves out the costly parts of the library."""
+    costly = ["dataclasses", "inspect", "pathlib", "typing", "shutil", "msgspec", "rich", "structlog"]
+    code = f"import sys, numapin.cli.main, numapin.cli.status; print([m for m in {costly} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {code}"],
+                          capture_output=True, text=True, check=True)  # fmt: skip
+
+    assert done.stdout.strip() == "[]"
