@@ -49,6 +49,23 @@ def test_the_runtime_under_a_files_name(tmp_path: Path, comm: str, cmdline: str,
     assert is_runtime_init(tmp_path, 7) is expected
 
 
+@pytest.mark.parametrize(
+    ("comm", "cmdline", "init"),
+    [
+        ("exe", "runc\0init\0", True),
+        ("memfd:runc_clon", "/proc/self/exe\0init\0", True),
+        ("6", "", True),
+        ("exe", "exe\0--serve\0", False),
+    ],
+)
+def test_runc_between_two_programs(tmp_path: Path, comm: str, cmdline: str, init: bool) -> None:
+    """While runc starts itself anew it has odd names; a user's program of that name has other arguments."""
+    CgroupTree(tmp_path).process(7, comm=comm)
+    write_files(tmp_path, {"proc/7/cmdline": cmdline})
+
+    assert is_runtime_init(tmp_path, 7) is init
+
+
 def test_a_user_program_with_such_a_name(tmp_path: Path) -> None:
     """A name that only begins like a runtime's is the user's."""
     CgroupTree(tmp_path).process(7, comm="crunch")
