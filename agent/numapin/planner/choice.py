@@ -17,6 +17,8 @@ from numapin.planner.ties import Taste
 MERGED_SETS = 4_096
 """More different intersections of the other providers' hints than this are cut to the narrowest."""
 
+ANY = -1
+"""The mask of "any nodes": every bit set, so that an intersection needs no special case."""
 OTHER_PROVIDERS = "other-providers"
 
 
@@ -51,35 +53,30 @@ def combine(providers: Sequence[ProviderHints], *, single: bool) -> tuple[list[E
 
     Intersections that are empty are left out. With *single* only preferred hints of one node, or any, count.
     """
-    entries = {Entry(None, True)}
+    merged: set[tuple[int, bool]] = {(ANY, True)}
     floor = 0
     for provider in providers:
         hints = _listed(provider)
         if single:
             hints = tuple(h for h in hints if h.preferred and (h.affinity is None or len(h.affinity) == 1))
         floor = max(floor, min((len(h.affinity) for h in hints if h.affinity is not None), default=0))
-        merged = {_join(entry, hint) for entry in entries for hint in hints}
-        merged = {entry for entry in merged if entry.mask != 0}
+        masks = {(ANY if h.affinity is None else h.affinity.mask, h.preferred) for h in hints}
+        merged = {
+            (have & mask, agreed and preferred and (have == mask or ANY in (have, mask)))
+            for have, agreed in merged
+            for mask, preferred in masks
+            if have & mask
+        }
         if len(merged) > MERGED_SETS:
-            order = sorted(merged, key=lambda e: (not e.agreed, (e.mask or 0).bit_count(), e.mask or 0))
+            order = sorted(merged, key=lambda e: (not e[1], e[0].bit_count(), e[0]))
             merged = set(order[:MERGED_SETS])
-        entries = merged
-    return sorted(entries, key=lambda e: (e.mask is None, e.mask or 0, e.agreed)), floor
+    return [Entry(None if mask == ANY else mask, agreed) for mask, agreed in sorted(merged)], floor
 
 
 def _listed(provider: ProviderHints) -> tuple[Hint, ...]:
     if provider.hints is None:
         return (Hint(None, True),)
     return provider.hints or (Hint(None, False),)
-
-
-def _join(entry: Entry, hint: Hint) -> Entry:
-    if hint.affinity is None:
-        return Entry(entry.mask, entry.agreed and hint.preferred)
-    mask = hint.affinity.mask
-    if entry.mask is None:
-        return Entry(mask, entry.agreed and hint.preferred)
-    return Entry(entry.mask & mask, entry.agreed and hint.preferred and entry.mask == mask)
 
 
 def choose(offers: Offers, rules: Rules, taste: Taste, *, width: int | None) -> Choice | Denial:

@@ -63,6 +63,7 @@ class Offers:
         self.offered = {n: self._vector(n, nodes[n], offered=True) for n in self.ids}
         self.alone = [n for n in self.ids if len(nodes[n].cells) == 1]
         self.unused = [n for n in self.alone if not nodes[n].number_of_assignments]
+        self._alone = sum(1 << n for n in self.alone)
         self._unused = sum(1 << n for n in self.unused)
         cells = {nodes[n].cells.mask for n in self.ids if len(nodes[n].cells) > 1}
         self.groups = {g: self._group_offer(books, g) for g in sorted(cells) if not g & ~self.all}
@@ -111,10 +112,9 @@ class Offers:
             return self.enough(self.groups[mask])
         if mask & ~self.all or not mask:
             return False
-        members = [n for n in self.ids if mask >> n & 1]
-        if len(members) == 1:
-            return members[0] in self.alone and self.enough(self.offered[members[0]])
-        return not mask & ~self._unused and self.enough(self._sum(members))
+        if mask & (mask - 1) == 0:
+            return bool(mask & self._alone) and self.enough(self.offered[NodeId(mask.bit_length() - 1)])
+        return not mask & ~self._unused and self.enough(self._sum(NodeSet(mask)))
 
     def narrowest(self, taste: Taste, *, containing: int = 0) -> int | None:
         """The set of fewest nodes that may take the request and holds *containing*, best by *taste*."""

@@ -16,7 +16,15 @@ from numapin.model.plan import Hint, ProviderHints, Scope, TopologyPolicy
 from numapin.planner.kubelet.ledger import Ledger
 from numapin.planner.kubelet.merge import Distances, admits, merge
 from numapin.planner.kubelet.pods import Pod, PodContainer
-from numapin.planner.kubelet.static import AllocationError, Hints, StaticPolicy
+from numapin.planner.kubelet.static import (
+    KUBELET_NODES,
+    LISTED_NODES,
+    MERGED_NODES,
+    AllocationError,
+    Hints,
+    StaticPolicy,
+    TooManyNodes,
+)
 
 TOPOLOGY_AFFINITY_ERROR = "TopologyAffinityError"
 UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"
@@ -60,12 +68,26 @@ class Kubelet:
     """
     A kubelet with the Static policy, from an empty *node_map*.
 
-    *distances* are given when ``prefer-closest-numa-nodes`` is on.
+    *distances* are given when ``prefer-closest-numa-nodes`` is on; *most_nodes* is ``max-allowable-numa-nodes``.
+
+    Raises:
+        TooManyNodes: The kubelet would not start, or its answer takes too long to work out.
     """
 
     def __init__(
-        self, node_map: NodeMap, policy: TopologyPolicy, scope: Scope, distances: Distances | None = None
+        self,
+        node_map: NodeMap,
+        policy: TopologyPolicy,
+        scope: Scope,
+        distances: Distances | None = None,
+        *,
+        most_nodes: int = KUBELET_NODES,
     ) -> None:
+        count, merges = len(node_map.nodes), policy is not TopologyPolicy.NONE
+        if merges and count > most_nodes:
+            raise TooManyNodes(count, most_nodes, refused=True)
+        if count > (limit := MERGED_NODES if merges else LISTED_NODES):
+            raise TooManyNodes(count, limit, refused=False)
         self.policy = policy
         self.scope = scope
         self.distances = distances
