@@ -6,6 +6,7 @@ Owns: when a pin is held back, and what a failed write does to the promise. Must
 
 from __future__ import annotations
 
+import contextlib
 from typing import Protocol
 
 from numapin.daemon.ledger import Ledger
@@ -15,7 +16,7 @@ from numapin.daemon.report import Reporter
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.kernel.cgroupfs import Cgroup
 from numapin.model.checkpoint import Phase, PinRecord
-from numapin.model.errors import CgroupGone, KernelError
+from numapin.model.errors import CgroupGone, KernelError, KernelWriteError
 from numapin.model.nodeset import NodeSet
 from numapin.model.quantity import format_bytes
 
@@ -62,11 +63,16 @@ class Delivery:
         self._dry_run = dry_run
 
     def hold(self, view: Tracked) -> Cgroup | None:
-        """The view's open directory, opened if need be; ``None`` when the cgroup went or is another one now."""
+        """
+        The view's open directory, opened if need be; ``None`` when the cgroup went or is another one now.
+
+        Raises:
+            KernelReadError: It is there and cannot be opened.
+        """
         if view.cgroup is None:
             try:
                 cgroup = self._opener.open(view.record.cgroup)
-            except KernelError:
+            except CgroupGone:
                 return None
             if cgroup.inode != view.record.inode:
                 cgroup.close()
@@ -76,19 +82,27 @@ class Delivery:
 
     def keep(self, view: Tracked) -> None:
         """Nothing to write: hold the directory and watch for drift."""
-        if self.hold(view) is not None:
-            self._drift.watch_mems(view.record.cgroup)
+        with contextlib.suppress(KernelError):
+            if self.hold(view) is not None:
+                self._drift.watch_mems(view.record.cgroup)
 
     def write(self, view: Tracked, machine: Machine) -> bool:
         """
         Start the write of a decided pin; its result comes to `verify`.
 
-        False when it is held back because the container's pages would not fit on the target (state DEFERRED).
+        False when it is held back (state DEFERRED): the container's pages would not fit on the target, or a node
+        has no memory at the moment.
         """
         if self._dry_run:
             view.state = ContainerState.WOULD_PIN
             return True
-        cgroup = self.hold(view)
+        if lost := view.nodes - machine.topology.with_memory:
+            return self._defer(view, f"node {lost} has no memory now; the reservation is kept until it has again")
+        try:
+            cgroup = self.hold(view)
+        except KernelError as exc:
+            self._give_back(view, str(exc), None)
+            return True
         if cgroup is None:
             return True  # its removal is on the way
         try:
@@ -97,15 +111,18 @@ class Delivery:
         except KernelError:
             held, short = 0, None  # the write itself will say what is wrong
         if short is not None:
-            view.state, view.message = ContainerState.DEFERRED, short
-            self._ledger.update_pin(view.record.cgroup, phase=Phase.DEFERRED, message=short)
-            self._reporter.container(view)
-            return False
+            return self._defer(view, short)
         view.state, view.message = ContainerState.PINNING, ""
         outcome = self._writer.submit(WriteJob(cgroup, view.nodes, self._migrate), held)
         if outcome is not None:
             self.verify(view, outcome)
         return True
+
+    def _defer(self, view: Tracked, message: str) -> bool:
+        view.state, view.message = ContainerState.DEFERRED, message
+        self._ledger.update_pin(view.record.cgroup, phase=Phase.DEFERRED, message=message)
+        self._reporter.container(view)
+        return False
 
     def _short_of_room(self, cgroup: Cgroup, nodes: NodeSet, held: int, machine: Machine) -> str | None:
         """A sentence with the numbers when the pages that would move do not fit on *nodes* now, else ``None``."""
@@ -130,17 +147,26 @@ class Delivery:
         counters.writes += outcome.wrote
         if isinstance(outcome.error, CgroupGone):
             return  # its removal event gives the memory back
-        if outcome.nodes != view.nodes:
+        if not view.nodes or outcome.nodes != view.nodes:
             return  # a value restored after the promise ended
         if outcome.verification is not None and outcome.verification.ok:
             view.state, view.message = ContainerState.PINNED, self._pages_note(view)
             counters.pins += 1
             self._ledger.update_pin(path, phase=Phase.VERIFIED, message=view.message)
             self._drift.watch_mems(path)
+            self._reporter.container(view, outcome)
         else:
-            view.state, view.nodes, view.message = ContainerState.FAILED, NodeSet(), _failure(outcome)
-            counters.failures += 1
-            self._ledger.drop(path)
+            self._give_back(view, _failure(outcome), outcome)
+
+    def _give_back(self, view: Tracked, message: str, outcome: Outcome | None) -> None:
+        """No pin, so no promise either; a value that stands in the cgroup all the same is put back."""
+        pin = self._ledger.pins.get(view.record.cgroup)
+        view.state, view.nodes, view.message = ContainerState.FAILED, NodeSet(), message
+        self._reporter.counters.failures += 1
+        self._ledger.drop(view.record.cgroup)
+        refused = outcome is None or isinstance(outcome.error, KernelWriteError)
+        if pin is not None and not refused:
+            self.restore(view, pin)
         self._reporter.container(view, outcome)
 
     def _pages_note(self, view: Tracked) -> str:
@@ -157,10 +183,11 @@ class Delivery:
         if self._dry_run:
             return
         self._drift.unwatch_mems(pin.cgroup)
-        cgroup = self.hold(view)
-        if cgroup is not None:
-            target = pin.original_mems or view.record.parent_mems
-            self._writer.submit(WriteJob(cgroup, target, self._migrate), 0)
+        target = pin.original_mems or view.record.parent_mems
+        with contextlib.suppress(KernelError):
+            cgroup = self.hold(view)
+            if cgroup is not None:
+                self._writer.submit(WriteJob(cgroup, target, self._migrate), cgroup.read_memory_current() or 0)
 
     def forget(self, view: Tracked) -> None:
         """The cgroup went: let go of its directory and its watch."""

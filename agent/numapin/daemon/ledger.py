@@ -96,6 +96,8 @@ class Ledger:
 
     def set_pin(self, pin: PinRecord) -> None:
         """Add or replace the record of one cgroup; a refusal of the same cgroup is over."""
+        if self.pins.get(pin.cgroup) == pin and pin.cgroup not in self.refusals:
+            return
         self.pins[pin.cgroup] = pin
         self.refusals.pop(pin.cgroup, None)
         self.dirty = True
@@ -103,8 +105,7 @@ class Ledger:
     def update_pin(self, cgroup: str, **changes: object) -> None:
         """Replace fields of one record; nothing happens when it is gone."""
         if (pin := self.pins.get(cgroup)) is not None:
-            self.pins[cgroup] = replace(pin, **changes)  # type: ignore[arg-type]  # names are PinRecord's
-            self.dirty = True
+            self.set_pin(replace(pin, **changes))  # type: ignore[arg-type]  # names are PinRecord's
 
     def refuse(self, cgroup: str, refusal: RefusalRecord) -> None:
         """Note a refusal; the container has no promise."""
@@ -133,6 +134,20 @@ class Ledger:
         self.books = release(self.books, owner)
         self.dirty = True
         return True
+
+    def drop_orphans(self) -> list[Owner]:
+        """Give back what no record explains (its container was re-found but is not managed any more); whose it was."""
+        explained = {p.owner for p in self.pins.values()}
+        orphans = [owner for owner in self.books.assignments if owner not in explained]
+        if orphans:
+            self.books = release(self.books, *orphans)
+            self.dirty = True
+        return orphans
+
+    def set_policy(self, policy: str) -> None:
+        """Decide by another policy from now on."""
+        self.dirty |= policy != self.policy
+        self.policy = policy
 
     def holder(self, owner: Owner) -> PinRecord | None:
         """A record of a living cgroup with this owner."""

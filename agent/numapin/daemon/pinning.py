@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from numapin.kernel.cgroupfs import Cgroup
 from numapin.kernel.clock import Clock
@@ -107,7 +107,11 @@ class Writer:
         """
         if not self._running and held_bytes <= INLINE_BYTES:
             return perform(job, self._clock)
-        self._waiting[job.cgroup.path] = job
+        # a handle of its own: the container's view may close its one while the thread writes
+        overtaken = self._waiting.pop(job.cgroup.path, None)
+        if overtaken is not None:
+            overtaken.cgroup.close()
+        self._waiting[job.cgroup.path] = replace(job, cgroup=job.cgroup.duplicate())
         self._start_waiting()
         return None
 
@@ -118,7 +122,8 @@ class Writer:
             threading.Thread(target=self._work, args=(job,), name="numapin-writer", daemon=True).start()
 
     def _work(self, job: WriteJob) -> None:
-        self._done.put(perform(job, self._clock))
+        with job.cgroup:
+            self._done.put(perform(job, self._clock))
         os.eventfd_write(self._wake, 1)
 
     def collect(self) -> list[Outcome]:

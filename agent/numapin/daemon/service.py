@@ -103,6 +103,7 @@ class Service:
         )
         discovery = Discovery(hierarchy, self._root)
         cgroups = stack.enter_context(CgroupWatcher(hierarchy, discovery.is_container_path))
+        runtimes = stack.enter_context(RuntimeStateWatcher(hierarchy, self._root))
         agent = Agent(
             machine=machine,
             finder=discovery,
@@ -124,6 +125,11 @@ class Service:
             cgroup_version=hierarchy.version.value,
             boot_id=boot_id,
             checkpoint=None if self._dry_run else str(file.path),
+            findings=lambda: [
+                *self._findings,
+                *(("not-watched", sentence) for sentence in (*cgroups.findings, *runtimes.findings)),
+                *(("unreadable", sentence) for sentence in discovery.problems),
+            ],
         )
         log.info(
             "starting",
@@ -136,7 +142,7 @@ class Service:
             agent=agent,
             writer=writer,
             cgroups=cgroups,
-            runtimes=stack.enter_context(RuntimeStateWatcher(hierarchy, self._root)),
+            runtimes=runtimes,
             hotplug=self._uevents(stack),
             api=ApiServer(under(self._root, self._config.socket), self._answer),
             notifier=Notifier.from_environment(os.environ, pid=os.getpid()),

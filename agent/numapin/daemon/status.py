@@ -7,7 +7,7 @@ Owns: the shape of ``status`` and ``containers``. Must never: read the kernel or
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from numapin import __version__
@@ -28,8 +28,8 @@ class About:
     cgroup_version: str
     boot_id: str
     checkpoint: str | None
-    findings: tuple[tuple[str, str], ...] = ()
-    """Pairs of stable code and sentence, found at start."""
+    findings: Callable[[], Sequence[tuple[str, str]]] = tuple
+    """Pairs of stable code and sentence about what the daemon cannot see or use, as of now."""
 
 
 def container_row(view: Tracked) -> dict[str, object]:
@@ -134,7 +134,7 @@ def _counts(views: Mapping[str, Tracked]) -> dict[str, int]:
 
 
 def _findings(agent: Agent, about: About) -> list[tuple[str, str]]:
-    found = list(about.findings)
+    found = list(about.findings())
     found += [("topology", w) for w in agent.machine.topology.warnings]
     outside = agent.machine.topology.with_memory - agent.machine.usable
     if outside:
