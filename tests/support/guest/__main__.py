@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
     verbs = parser.add_subparsers(dest="verb", required=True)
     for name, act in PLAIN.items():
         verbs.add_parser(name, help=act.__doc__)
-    verbs.add_parser("run", help=run.__doc__).add_argument("command", nargs="+")
+    verbs.add_parser("run", help=run.__doc__).add_argument("command", nargs=argparse.REMAINDER)
     given = parser.parse_args(arguments)
     try:
         if given.verb == "run":

@@ -100,6 +100,9 @@ def _root_file_system(recipe: Recipe, work: Path) -> Path:
         _place(file, files)
     customize.write_text(recipe.customize)
     command = [
+        # what mmdebstrap mounts and starts is gone when it is, also when it is killed: removing the
+        # folder with a mounted /dev in it would be bad
+        *(require(Tool.UNSHARE), "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
         require(Tool.MMDEBSTRAP),
         *("--mode=root", "--variant=minbase", "--components=main", "--quiet"),
         '--aptopt=Acquire::Languages "none"',
@@ -154,6 +157,7 @@ def _step(what: str, command: Sequence[str]) -> None:
         env={**os.environ, "PATH": SEARCH_PATH, "LC_ALL": "C.UTF-8"},
         text=True,
         errors="replace",
+        umask=0o022,
         check=False,
     )
     if done.returncode != 0:

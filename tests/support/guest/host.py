@@ -29,6 +29,7 @@ class Tool(StrEnum):
     MMDEBSTRAP = "mmdebstrap"
     MKE2FS = "mke2fs"
     SETPRIV = "setpriv"
+    UNSHARE = "unshare"
 
 
 PACKAGES: Final[Mapping[Tool, str]] = {
@@ -37,6 +38,7 @@ PACKAGES: Final[Mapping[Tool, str]] = {
     Tool.MMDEBSTRAP: "mmdebstrap",
     Tool.MKE2FS: "e2fsprogs",
     Tool.SETPRIV: "util-linux",
+    Tool.UNSHARE: "util-linux",
 }
 """Debian package that holds each tool."""
 

@@ -27,6 +27,7 @@ class Monitor:
         self._runner = asyncio.Runner()
         self._client = QMPClient("guest")
         self._connection = connection
+        self._is_closed = False
 
     def connect(self, *, timeout_s: float) -> None:
         """
@@ -57,6 +58,9 @@ class Monitor:
 
     def close(self) -> None:
         """End the connection; QEMU may be gone already. May be called twice."""
+        if self._is_closed:
+            return
+        self._is_closed = True
 
         async def disconnect() -> None:
             await self._client.disconnect()

@@ -61,7 +61,7 @@ class Machine:
     node_cpus: int = 1
     memory_slots: int = 4
     max_memory_mib: int = 8192
-    cpu: str = "max,-la57,-erms"
+    cpu: str = "max,-la57,-erms,-fsrm"
     """Without 5-level page tables and ``rep movsb``, both slow when emulated."""
 
     def options(self) -> list[str]:
