@@ -18,7 +18,7 @@ run: venv ## set up and run the agent in the foreground on this host (ARGS="--dr
 	@exec $(BIN)/numapin run $(ARGS)
 
 demo: venv-test ## the agent at work in a four-node guest: topology, containers, status, a shell
-	@PYTHONPATH=tests exec $(BIN)/python -m support.guest demo
+	@PYTHONPATH=tests exec $(BIN)/python -m support.demo
 
 test: venv-test ## set up and run every test, those in the guest included (TESTS="tests/unit" for some)
 	@$(BIN)/python -m pytest $(TESTS) $(ARGS)
