@@ -19,6 +19,7 @@ before each test. A module whose tests start from another snapshot than ``base``
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def machine(request: pytest.FixtureRequest) -> Iterator[Guest]:
     try:
         with capture.global_and_fixture_disabled():  # the progress of a build is to be seen
             guest = ensure_image().start()
-    except GuestError as exc:
+    except (GuestError, OSError, subprocess.CalledProcessError) as exc:
         if must_run():
             raise
         pytest.skip(f"no test guest: {exc}")

@@ -72,7 +72,7 @@ def build(recipe: Recipe, directory: Path, progress: Progress) -> None:
         guest.run("systemctl is-system-running --wait", timeout_s=300, check=False)
         boot_s = progress.elapsed_s() - root_s
         progress("preparing containers")
-        guest.run(recipe.prepare, timeout_s=300)
+        guest.run(recipe.prepare, timeout_s=600)
         guest.run("sync && fstrim / && echo 3 >/proc/sys/vm/drop_caches && sleep 1")
         progress("snapshot")
         before_s = progress.elapsed_s()
