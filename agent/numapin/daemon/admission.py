@@ -40,6 +40,13 @@ def classify_record(record: ContainerRecord, config: Config) -> Classification:
     return classify(record, standalone=config.qos_standalone, lxc=config.qos_system_containers)
 
 
+def may_be_managed(record: ContainerRecord, config: Config) -> bool:
+    """True for containers, and for LXC and nspawn where the configuration asks for them."""
+    if record.kind is ContainerKind.SYSTEM:
+        return config.qos_system_containers
+    return record.kind is ContainerKind.CONTAINER
+
+
 def foreign_mems(record: ContainerRecord, ours: PinRecord | None) -> NodeSet | None:
     """
     Nodes that somebody else chose for this container, or ``None``.
@@ -71,12 +78,12 @@ class Admission:
         verdict = classify_record(record, self.machine.config)
         pin = self.ledger.pins.get(record.cgroup)
         if pin is not None and pin.inode != record.inode:  # another container under the same path
-            self.ledger.pins.pop(record.cgroup)
+            self.ledger.forget(record.cgroup)
             if pin.owner != record.owner:
                 self.ledger.drop_owner(pin.owner)
             pin = None
-        if record.kind is not ContainerKind.CONTAINER:
-            return self._leave(record, verdict, ContainerState.UNMANAGED, verdict.reason)
+        if not may_be_managed(record, self.machine.config):
+            return self._leave(record, verdict, ContainerState.UNMANAGED, verdict.reason, pin)
         if record.doubts:
             return self._doubt(record, verdict, pin, "; ".join(record.doubts))
         if verdict.qos is not QosClass.GUARANTEED:
@@ -85,7 +92,9 @@ class Admission:
             return self._doubt(record, verdict, pin, verdict.reason)
         ours = pin if pin is not None and pin.phase is not Phase.FOREIGN else None
         if (theirs := foreign_mems(record, ours)) is not None:
-            return self._account(record, verdict, theirs)
+            return self._account(record, verdict, pin, theirs)
+        if pin is not None and ours is None:
+            self.ledger.drop(record.cgroup)  # nobody else's any more
         return self._place(record, verdict, ours, resident or {})
 
     def _leave(
@@ -98,22 +107,28 @@ class Admission:
     ) -> Decision:
         """Not ours (any more): no promise; a pin of ours is taken back."""
         self.ledger.drop(record.cgroup)
-        undo = pin if pin is not None and pin.phase in (Phase.PLANNED, Phase.VERIFIED) else None
+        stands = pin is not None and (pin.phase is Phase.PLANNED or record.mems == pin.nodes)
+        undo = pin if pin is not None and stands and pin.phase is not Phase.FOREIGN else None
         return Decision(Tracked(record, verdict, state, message), unpin=undo)
 
     def _doubt(
         self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None, message: str
     ) -> Decision:
         """Unclear facts never give a pin and never take one away."""
-        if pin is not None and pin.phase is Phase.VERIFIED:
-            return Decision(Tracked(record, verdict, ContainerState.PINNED, message, pin.nodes))
-        self.ledger.drop(record.cgroup)
-        return Decision(Tracked(record, verdict, ContainerState.UNPINNED, message))
+        if pin is None:
+            self.ledger.drop(record.cgroup)
+            return Decision(Tracked(record, verdict, ContainerState.UNPINNED, message))
+        states = {Phase.VERIFIED: ContainerState.PINNED, Phase.FOREIGN: ContainerState.FOREIGN}
+        state = states.get(pin.phase, ContainerState.UNPINNED)
+        return Decision(Tracked(record, verdict, state, message, pin.nodes))
 
-    def _account(self, record: ContainerRecord, verdict: Classification, theirs: NodeSet) -> Decision:
+    def _account(
+        self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None, theirs: NodeSet
+    ) -> Decision:
         """Somebody else's pin: its bytes are taken out of the books, its cgroup is left alone."""
-        owner = self._owner(record)
+        owner = pin.owner if pin is not None else self._owner(record)
         books, note = account_foreign(self.ledger.books, owner, verdict.request, theirs)
+        self.ledger.dirty |= books != self.ledger.books
         self.ledger.books = books
         message = f"nodes {theirs} were chosen by somebody else" + (f"; {note}" if note else "")
         self.ledger.set_pin(self._pin_record(record, owner, theirs, Phase.FOREIGN, message))
@@ -147,7 +162,9 @@ class Admission:
         if pin is not None:
             # It grew beyond its nodes: the old promise and the pin stay, the wish is named.
             message = f"keeps nodes {pin.nodes} with the old size; the new size is refused: {refusal.message}"
-            return Decision(Tracked(record, verdict, ContainerState.PINNED, message, pin.nodes))
+            states = {Phase.PLANNED: ContainerState.PINNING, Phase.DEFERRED: ContainerState.DEFERRED}
+            view = Tracked(record, verdict, states.get(pin.phase, ContainerState.PINNED), message, pin.nodes)
+            return Decision(view, pin=view.state is ContainerState.PINNED and record.mems != pin.nodes)
         self.ledger.refuse(
             record.cgroup,
             RefusalRecord(
@@ -175,12 +192,12 @@ class Admission:
             used = set(plan.books.assignments)
             for cgroup, old in list(self.ledger.pins.items()):
                 if old.ended_ns is not None and (old.owner not in used or old.owner == plan.owner):
-                    del self.ledger.pins[cgroup]  # its memory went to this container
+                    self.ledger.forget(cgroup)  # its memory went to this container
             self.ledger.books = plan.books
             original = pin.original_mems if pin is not None else record.mems
             self.ledger.set_pin(self._pin_record(record, plan.owner, plan.nodes, Phase.PLANNED, "", original, plan))
         granted = record.mems == plan.nodes and record.effective_mems == plan.nodes
-        if granted and not self.dry_run:
+        if granted and (pin is not None or not self.dry_run):
             if pin is None or pin.phase is not Phase.VERIFIED:
                 self.ledger.update_pin(record.cgroup, phase=Phase.VERIFIED)
             return Decision(Tracked(record, verdict, ContainerState.PINNED, "", plan.nodes))

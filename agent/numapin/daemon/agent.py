@@ -10,19 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from numapin.daemon.admission import Admission, Decision
+from numapin.daemon.admission import Admission, Decision, foreign_mems
+from numapin.daemon.config import Config
 from numapin.daemon.delivery import Delivery, DriftWatch
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.machine import Machine
 from numapin.daemon.pinning import INLINE_BYTES, Outcome, Writer
 from numapin.daemon.report import Counters, Reporter
+from numapin.daemon.retention import Retention, parent
 from numapin.daemon.tracked import ContainerState, Tracked, Youngsters
 from numapin.kernel.cgroupfs import Cgroup
 from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import Checkpoint
 from numapin.model.container import ContainerRecord
-from numapin.model.errors import CheckpointUnwritable, ConfigError, KernelError
-from numapin.model.nodeset import NodeId
+from numapin.model.errors import CgroupGone, CheckpointUnwritable, ConfigError, KernelError
+from numapin.model.nodeset import NodeId, NodeSet
+from numapin.planner.accounting import misfits
 
 
 class Finder(Protocol):
@@ -71,7 +74,7 @@ class Agent:
             dry_run=dry_run,
         )
         self._young = Youngsters()
-        self._grace: dict[str, int] = {}  # cgroup of an ended container -> monotonic ns when its memory goes
+        self._retention = Retention(ledger, clock, reporter.log, self._exists)
         self._released = False
 
     @property
@@ -87,7 +90,7 @@ class Agent:
 
         Living containers keep nodes and memory; what is gone is given back. Nothing is written here.
         """
-        ledger, now = self.ledger, self._clock.monotonic_ns()
+        ledger = self.ledger
         ledger.adopt(checkpoint)
         records = {r.cgroup: r for r in self._finder.scan()}
         owners = {r.owner for r in records.values()} | {p.owner for p in ledger.pins.values() if p.cgroup in records}
@@ -98,15 +101,16 @@ class Agent:
             alive = records.get(cgroup)
             if alive is not None and alive.inode == pin.inode and same_boot and pin.ended_ns is None:
                 continue
+            if same_boot and cgroup not in records and self._still_there(cgroup, pin.inode):
+                continue
             if pin.owner in owners:
-                del ledger.pins[cgroup]  # the same container in a new cgroup: its memory waits for it
-            elif pin.pod_uid in pods:
-                ledger.update_pin(cgroup, ended_ns=pin.ended_ns or self._clock.wall_ns())
-                self._grace[cgroup] = now + self.machine.config.release_grace_ns
+                ledger.forget(cgroup)  # the same container in a new cgroup: its memory waits for it
+            elif pin.pod_uid in pods or (pin.pod_uid is not None and same_boot and self._exists(parent(cgroup))):
+                self._retention.keep(cgroup, self.machine.config.release_grace_ns)
             elif ledger.drop(cgroup):
                 released.append(str(pin.owner))
         for owner in [o for o in ledger.books.assignments if o not in owners]:
-            if ledger.drop_owner(owner):
+            if ledger.drop_owner(owner):  # no record had it
                 released.append(str(owner))
         for cgroup in [c for c, r in ledger.refusals.items() if c not in records or records[c].inode != r.inode]:
             del ledger.refusals[cgroup]
@@ -115,6 +119,7 @@ class Agent:
         self._log.info(
             "checkpoint_adopted", pins=len(ledger.pins), released=sorted(set(released)), same_boot=same_boot
         )
+        self._name_misfits()
 
     # ---- events ----------------------------------------------------------------------------------------------
 
@@ -122,7 +127,9 @@ class Agent:
         """Look at everything: the safety net under the events, and the first look at start."""
         records = self._finder.scan()
         alive = {r.cgroup for r in records}
-        self._ended([path for path in self.views if path not in alive])
+        missing = [view.record for path, view in self.views.items() if path not in alive]
+        self._ended([r.cgroup for r in missing if not self._still_there(r.cgroup, r.inode)])
+        self.on_mems_written([r.cgroup for r in records if self._drifted(r)])
         self._admit([r for r in records if self._needs_decision(r)])
         self._retry(everything=True)
         self.last_pass_ns = self._clock.monotonic_ns()
@@ -142,8 +149,10 @@ class Agent:
 
     def on_removed(self, paths: Iterable[str]) -> None:
         """Cgroups went; one that was made anew under the same path meanwhile is another container."""
-        gone = [p for p in dict.fromkeys(paths) if p in self.views]
-        self._ended(gone)
+        known = list(dict.fromkeys(paths))
+        self._ended([p for p in known if p in self.views and not self._lives(self.views[p])])
+        for path in known:
+            self._released |= self._retention.end_of_pod(path)
         self._retry()
 
     def on_mems_written(self, paths: Iterable[str]) -> None:
@@ -170,33 +179,31 @@ class Agent:
             view = self.views.get(outcome.path)
             if view is not None and view.record.inode == outcome.inode:
                 self._delivery.verify(view, outcome)
+                self._released |= view.state is ContainerState.FAILED
+        self._retry()
 
     def on_machine(self, machine: Machine) -> None:
         """The machine or the configuration changed: put the promises onto it and try again what did not fit."""
         if machine.node_map != self.machine.node_map:
             self._log.info("machine_changed", online=str(machine.topology.online))
             self.ledger.rebase(machine.node_map)
-        self.machine = machine
+            self._name_misfits()
+        old, self.machine = self.machine.config, machine
+        if rules_of_class(old) != rules_of_class(machine.config):
+            self._admit([r for r in map(self._inspect, list(self.views)) if r is not None])
         self._retry(everything=True)
 
     def due(self, now_ns: int) -> None:
         """Look again at young containers, and give back what waited long enough."""
         if paths := self._young.take_due(now_ns):
             self.on_created(paths)
-        for cgroup in [c for c, at in self._grace.items() if at <= now_ns]:
-            del self._grace[cgroup]
-            pin = self.ledger.pins.get(cgroup)
-            if pin is not None and pin.ended_ns is not None and self.ledger.drop(cgroup):
-                self._released = True
-                self._log.info("reservation_released", container_id=pin.container_id, cgroup=cgroup)
+        self._released |= self._retention.take_due(now_ns)
         self._retry()
 
     def next_due_ns(self) -> int | None:
         """Monotonic time of the next `due`, or ``None``."""
-        times = [*self._grace.values()]
-        if (young := self._young.next_ns()) is not None:
-            times.append(young)
-        return min(times, default=None)
+        times = (self._retention.next_ns(), self._young.next_ns())
+        return min((t for t in times if t is not None), default=None)
 
     def flush(self) -> None:
         """Save what the last batch's writes brought, if anything."""
@@ -223,9 +230,13 @@ class Agent:
         view = self.views.get(record.cgroup)
         if view is None or view.record.inode != record.inode or view.state is ContainerState.FAILED:
             return True
-        if view.state is ContainerState.PINNED and record.mems != view.nodes:
+        if view.state is ContainerState.FOREIGN and record.mems != view.record.mems:
             return True
         return facts(view.record) != facts(record)
+
+    def _drifted(self, record: ContainerRecord) -> bool:
+        view = self.views.get(record.cgroup)
+        return view is not None and view.record.inode == record.inode and record.mems != view.nodes
 
     def _admit(self, records: Sequence[ContainerRecord]) -> None:
         """Decide about all, save once, then write each."""
@@ -235,18 +246,44 @@ class Agent:
             self._refresh_pools()
         mark = self.ledger.mark()
         admission = Admission(self.machine, self.ledger, dry_run=self.dry_run)
-        decided = [admission.decide(r, resident=self._resident(r)) for r in records]
+        decided = [admission.decide(r, resident=self._resident(r)) for r in self._in_order(records)]
+        self.ledger.drop_orphans()
         if self.ledger.dirty and not self._save():
             self.ledger.undo(mark)
             for decision in decided:
-                if decision.pin:
-                    continue  # stays undecided and is looked at again at the next pass
-                self._show(decision)
+                self._show_unsaved(decision)
             return
         for decision in decided:
             self._show(decision)
         for decision in decided:
             self._act(decision)
+
+    def _in_order(self, records: Sequence[ContainerRecord]) -> list[ContainerRecord]:
+        """Who has nodes already comes first, by us or by others: a new one must not be given what they use."""
+
+        def rank(record: ContainerRecord) -> int:
+            pin = self.ledger.pins.get(record.cgroup)
+            if pin is not None and pin.inode == record.inode:
+                return 0
+            return 1 if foreign_mems(record, None) is not None else 2
+
+        return sorted(records, key=rank)
+
+    def _show_unsaved(self, decision: Decision) -> None:
+        """
+        Nothing that this decision promised, gave up or accounted holds, for it is not on disk.
+
+        What stood before stands on; a container without anything is shown as failed, and so looked at again.
+        """
+        view = decision.view
+        old = self.views.get(view.record.cgroup)
+        known = old is not None and old.record.inode == view.record.inode
+        if not decision.pin and decision.unpin is None and view.state is not ContainerState.FOREIGN:
+            self._show(decision)
+        elif not known and self.ledger.save_error is not None:
+            view.state, view.nodes, view.message = ContainerState.FAILED, NodeSet(), str(self.ledger.save_error)
+            self._show(Decision(view))
+            self._reporter.container(view)
 
     def _refresh_pools(self) -> None:
         """Read the hugepage pools again: they change without any event."""
@@ -298,6 +335,7 @@ class Agent:
             self._released = True
         if decision.pin:
             self._delivery.write(view, self.machine)
+            self._released |= view.state is ContainerState.FAILED
             return
         if view.state is ContainerState.PINNED:
             self._delivery.keep(view)
@@ -307,24 +345,38 @@ class Agent:
     # ---- ends and retries ------------------------------------------------------------------------------------
 
     def _ended(self, paths: Sequence[str]) -> None:
-        now = self._clock.monotonic_ns()
         for path in paths:
             view = self.views.pop(path)
             self._young.drop(path)
             self._delivery.forget(view)
         for path in paths:
-            pin = self.ledger.pins.get(path)
-            if pin is not None and pin.pod_uid is not None and self._pod_lives(pin.pod_uid):
-                self.ledger.update_pin(path, ended_ns=self._clock.wall_ns())
-                self._grace[path] = now + self.machine.config.release_grace_ns
-                self._log.info("container_ended", container_id=pin.container_id, cgroup=path, kept_for=pin.pod_uid)
-                continue
-            released = self.ledger.drop(path)
-            self._released |= released
-            self._log.info("container_ended", cgroup=path, released=released)
+            self._released |= self._retention.end(path, self.machine.config.release_grace_ns)
 
-    def _pod_lives(self, pod_uid: str) -> bool:
-        return any(v.record.pod_uid == pod_uid for v in self.views.values())
+    def _exists(self, path: str) -> bool:
+        try:
+            self._finder.open(path).close()
+        except CgroupGone:
+            return False
+        except KernelError:
+            return True
+        return True
+
+    def _lives(self, view: Tracked) -> bool:
+        """True when the container's very cgroup is there: the event was about an earlier one of the same path."""
+        try:
+            with self._finder.open(view.record.cgroup) as cgroup:
+                return cgroup.inode == view.record.inode
+        except KernelError:
+            return False
+
+    def _still_there(self, path: str, inode: int) -> bool:
+        """True for a container that is there after all, or cannot be looked at now: nothing says that it ended."""
+        try:
+            record = self._finder.inspect(path)
+        except KernelError as exc:
+            self._log.warning("container_unreadable", cgroup=path, code=exc.code, reason=str(exc))
+            return True
+        return record is not None and record.inode == inode
 
     def _retry(self, *, everything: bool = False) -> None:
         """Try again what was refused or held back, when memory was released or the machine was looked at."""
@@ -337,13 +389,21 @@ class Agent:
             refused = [v.record.cgroup for v in self.views.values() if v.state is ContainerState.REFUSED]
             self._admit([r for r in map(self._inspect, refused) if r is not None])
 
+    def _name_misfits(self) -> None:
+        for owner, sentence in misfits(self.ledger.books).items():
+            self._log.warning("promise_does_not_fit", container_id=owner.container, reason=sentence)
+
     def _save(self) -> bool:
+        before = self.ledger.save_error
         try:
             self.ledger.save()
         except CheckpointUnwritable as exc:
-            self._log.error("checkpoint_unwritable", code=exc.code, reason=str(exc))
+            if str(exc) != str(before):
+                self._log.error("checkpoint_unwritable", code=exc.code, reason=str(exc))
             return False
-        self.counters.saves += 1
+        if before is not None:
+            self._log.info("checkpoint_writable_again")
+        self.counters.saves = self.ledger.saves
         return True
 
 
@@ -351,6 +411,11 @@ def asks_hugepages(record: ContainerRecord) -> bool:
     """True when some document limits the container's hugepages, so that the pools matter for it."""
     told = (record.limits, record.pod_limits, record.oci.limits if record.oci is not None else None)
     return any(limits is not None and limits.hugetlb for limits in told)
+
+
+def rules_of_class(config: Config) -> tuple[object, ...]:
+    """What of the configuration decides about a container's class."""
+    return config.qos_standalone, config.qos_system_containers
 
 
 def facts(record: ContainerRecord) -> tuple[object, ...]:

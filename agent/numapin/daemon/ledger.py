@@ -113,6 +113,11 @@ class Ledger:
             self.refusals[cgroup] = refusal
             self.dirty = True
 
+    def forget(self, cgroup: str) -> None:
+        """Drop a cgroup's record; its memory stays with the owner."""
+        if self.pins.pop(cgroup, None) is not None:
+            self.dirty = True
+
     def drop(self, cgroup: str) -> bool:
         """
         Forget a cgroup's record and give its memory back, unless another live record has the same owner.
@@ -136,7 +141,7 @@ class Ledger:
         return True
 
     def drop_orphans(self) -> list[Owner]:
-        """Give back what no record explains (its container was re-found but is not managed any more); whose it was."""
+        """Give back what no record explains: its container is there but is not managed any more. Returns whose."""
         explained = {p.owner for p in self.pins.values()}
         orphans = [owner for owner in self.books.assignments if owner not in explained]
         if orphans:
@@ -149,11 +154,12 @@ class Ledger:
         self.dirty |= policy != self.policy
         self.policy = policy
 
-    def holder(self, owner: Owner) -> PinRecord | None:
-        """A record of a living cgroup with this owner."""
+    def holder(self, owner: Owner, *, besides: str = "") -> PinRecord | None:
+        """A record of a living cgroup, other than *besides*, with this owner."""
         if owner not in self.books.assignments:
             return None
-        return next((p for p in self.pins.values() if p.owner == owner and p.ended_ns is None), None)
+        found = (p for p in self.pins.values() if p.owner == owner and p.ended_ns is None and p.cgroup != besides)
+        return next(found, None)
 
     def ended_of_pod(self, pod_uid: str, besides: Owner) -> tuple[Owner, ...]:
         """Owners of the pod's ended containers whose memory waits for the pod's next container."""

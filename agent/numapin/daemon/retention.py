@@ -1,0 +1,77 @@
+"""
+Memory of ended containers that stays with their living pod for the pod's next container.
+
+Owns: how long it stays. Must never: decide who gets it; a plan of the same pod uses it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from numapin.daemon.ledger import Ledger
+from numapin.daemon.logs import Log
+from numapin.kernel.clock import Clock
+from numapin.model.checkpoint import PinRecord
+
+
+class Retention:
+    """Which reservations wait, and until when. *exists* tells whether a cgroup path is there."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, log: Log, exists: Callable[[str], bool]) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._log = log
+        self._exists = exists
+        self._due: dict[str, int] = {}  # cgroup of the ended container -> monotonic ns when its memory goes
+
+    def end(self, cgroup: str, grace_ns: int) -> bool:
+        """A container's cgroup went: keep its memory for the pod, or give it back; returns whether it was given."""
+        pin = self._ledger.pins.get(cgroup)
+        if pin is not None and self._waits(pin):
+            self.keep(cgroup, grace_ns)
+            self._log.info("container_ended", container_id=pin.container_id, cgroup=cgroup, kept_for=pin.pod_uid)
+            return False
+        released = self._ledger.drop(cgroup)
+        self._log.info("container_ended", cgroup=cgroup, released=released)
+        return released
+
+    def keep(self, cgroup: str, grace_ns: int) -> None:
+        """Mark a record as ended and keep its memory for *grace_ns* from now."""
+        pin = self._ledger.pins[cgroup]
+        self._ledger.update_pin(cgroup, ended_ns=pin.ended_ns or self._clock.wall_ns())
+        self._due[cgroup] = self._clock.monotonic_ns() + grace_ns
+
+    def end_of_pod(self, path: str) -> bool:
+        """Give back what waits for a pod whose cgroup *path* went; returns whether anything did."""
+        waiting = [c for c, p in self._ledger.pins.items() if p.ended_ns is not None and parent(c) == path]
+        if not waiting or self._exists(path):
+            return False
+        released = [self._release(cgroup) for cgroup in waiting]
+        return any(released)
+
+    def take_due(self, now_ns: int) -> bool:
+        """Give back what has waited long enough; returns whether anything did."""
+        released = [self._release(cgroup) for cgroup in [c for c, at in self._due.items() if at <= now_ns]]
+        return any(released)
+
+    def next_ns(self) -> int | None:
+        """Monotonic time of the next `take_due`, or ``None``."""
+        return min(self._due.values(), default=None)
+
+    def _waits(self, pin: PinRecord) -> bool:
+        """True when nobody has taken the memory over and the pod's cgroup is there."""
+        successor = self._ledger.holder(pin.owner, besides=pin.cgroup)
+        return pin.pod_uid is not None and successor is None and self._exists(parent(pin.cgroup))
+
+    def _release(self, cgroup: str) -> bool:
+        self._due.pop(cgroup, None)
+        pin = self._ledger.pins.get(cgroup)
+        if pin is None or pin.ended_ns is None or not self._ledger.drop(cgroup):
+            return False
+        self._log.info("reservation_released", container_id=pin.container_id, cgroup=cgroup)
+        return True
+
+
+def parent(path: str) -> str:
+    """The cgroup above *path*."""
+    return path.rpartition("/")[0] or "/"
