@@ -1,0 +1,273 @@
+"""An agent on a machine of plain files: nodes, a cgroup tree, a clock to set, the log as a list."""
+
+from __future__ import annotations
+
+import selectors
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from numapin.daemon.agent import Agent
+from numapin.daemon.config import Config, Reserved
+from numapin.daemon.ledger import Ledger
+from numapin.daemon.logs import Log
+from numapin.daemon.machine import Machine
+from numapin.daemon.pinning import Writer
+from numapin.daemon.report import Reporter
+from numapin.daemon.tracked import Tracked
+from numapin.kernel.cgroup_mounts import CgroupVersion
+from numapin.model.checkpoint import Checkpoint
+from numapin.model.memory import MEMORY, Books, MemoryType
+from numapin.planner.accounting import check
+from numapin.state.checkpoint import CheckpointFile
+from support.cgroup_trees import GIB, CgroupTree, write_files
+from support.fakes import FakeClock
+from support.machines import Node, even, write_machine
+
+BARE = Config(reserved=Reserved(fraction_ppm=0, minimum_bytes=0))
+"""Nothing is kept for the system, so a node's allocatable memory is its total."""
+
+BOOT = "0a0a0a0a-0000-4000-8000-000000000001"
+POD = "11111111-2222-3333-4444-555555555555"
+POD_SLICE = "/kubepods.slice/kubepods-pod11111111_2222_3333_4444_555555555555.slice"
+
+
+def cid(number: int) -> str:
+    """A container id of 64 hexadecimal digits."""
+    return f"{number:064x}"
+
+
+def docker(number: int) -> str:
+    """Cgroup of a Docker container under systemd."""
+    return f"/system.slice/docker-{cid(number)}.scope"
+
+
+def cri(number: int) -> str:
+    """Cgroup of a containerd container in the one Guaranteed pod of these tests."""
+    return f"{POD_SLICE}/cri-containerd-{cid(number)}.scope"
+
+
+@dataclass
+class MemoryLog:
+    """A `numapin.daemon.logs.Log` that keeps ``(level, event, facts)``."""
+
+    lines: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
+    bound: dict[str, Any] = field(default_factory=dict)
+
+    def bind(self, **facts: object) -> Log:
+        """A log of the same lines with more facts."""
+        return MemoryLog(self.lines, {**self.bound, **facts})
+
+    def debug(self, event: str, **facts: object) -> None:
+        """Keep the line."""
+        self._keep("debug", event, facts)
+
+    def info(self, event: str, **facts: object) -> None:
+        """Keep the line."""
+        self._keep("info", event, facts)
+
+    def warning(self, event: str, **facts: object) -> None:
+        """Keep the line."""
+        self._keep("warning", event, facts)
+
+    def error(self, event: str, **facts: object) -> None:
+        """Keep the line."""
+        self._keep("error", event, facts)
+
+    def critical(self, event: str, **facts: object) -> None:
+        """Keep the line."""
+        self._keep("critical", event, facts)
+
+    def exception(self, event: str, **facts: object) -> None:
+        """Keep the line."""
+        self._keep("exception", event, facts)
+
+    def _keep(self, level: str, event: str, facts: dict[str, object]) -> None:
+        self.lines.append((level, event, {**self.bound, **facts}))
+
+    def events(self) -> list[str]:
+        """Names of all events, in order."""
+        return [event for _, event, _ in self.lines]
+
+    def facts(self, event: str) -> dict[str, Any]:
+        """Facts of the newest line of this event."""
+        return next(facts for _, name, facts in reversed(self.lines) if name == event)
+
+
+@dataclass
+class Watched:
+    """The drift watcher's side: which ``cpuset.mems`` are watched, which directories were pruned."""
+
+    mems: set[str] = field(default_factory=set)
+    pruned: list[str] = field(default_factory=list)
+
+    def watch_mems(self, path: str) -> None:
+        """Remember."""
+        self.mems.add(path)
+
+    def unwatch_mems(self, path: str) -> None:
+        """Forget."""
+        self.mems.discard(path)
+
+    def prune(self, path: str) -> None:
+        """Remember."""
+        self.pruned.append(path)
+
+
+class Host:
+    """
+    A machine below *root* with one agent at a time; `start` is a start of the daemon, `stop` its orderly end.
+
+    Files are plain: nothing follows a write, so a test says beforehand which nodes the kernel would grant
+    (``effective=`` of `guaranteed`).
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        nodes: list[Node] | None = None,
+        version: CgroupVersion = CgroupVersion.V2,
+        config: Config = BARE,
+        dry_run: bool = False,
+        boot: str = BOOT,
+    ) -> None:
+        self.root = root
+        self.nodes = even(4, memory=10 * GIB) if nodes is None else nodes
+        write_machine(root, self.nodes)
+        granted = ",".join(str(n.id) for n in self.nodes if n.memory)
+        self.tree = CgroupTree(root, version, nodes=granted)
+        self.config = config
+        self.dry_run = dry_run
+        self.boot = boot
+        self.clock = FakeClock()
+        self.log = MemoryLog()
+        self.watched = Watched()
+        self.file = CheckpointFile(root / "var/lib/numapin/state.json")
+        self.agent: Agent
+        self.writer: Writer
+        self._pid = 1000
+
+    # ---- the daemon ------------------------------------------------------------------------------------------
+
+    def start(self) -> Agent:
+        """A daemon starts: adopt the checkpoint, look at everything."""
+        agent = self.prepare()
+        agent.full_pass()
+        return agent
+
+    def prepare(self) -> Agent:
+        """A daemon starts, up to its first look."""
+        machine = Machine.read(self.root, self.config)
+        self.writer = Writer(self.clock)
+        ledger = Ledger(
+            None if self.dry_run else self.file,
+            policy=self.config.policy.value,
+            boot_id=self.boot,
+            clock=self.clock,
+            books=Books(machine.node_map),
+        )
+        self.agent = Agent(
+            machine=machine,
+            finder=self.tree.discovery(),
+            drift=self.watched,
+            ledger=ledger,
+            writer=self.writer,
+            clock=self.clock,
+            reporter=Reporter(self.log),
+            migrate_v1=self.config.v1_memory_migrate and self.tree.version is CgroupVersion.V1,
+            dry_run=self.dry_run,
+        )
+        found = self.file.peek().checkpoint
+        if found is not None:
+            self.agent.adopt(found)
+        return self.agent
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        self.agent.close()
+
+    def restart(self) -> Agent:
+        """Stop and start."""
+        self.stop()
+        return self.start()
+
+    def wait_for_writes(self) -> None:
+        """Take what the writer's threads did, as the loop would; a minute at most."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.writer, selectors.EVENT_READ)
+            while self.writer.busy:
+                assert selector.select(60), "no thread of the writer came back"
+                self.agent.on_outcomes(self.writer.collect())
+
+    # ---- containers ------------------------------------------------------------------------------------------
+
+    def guaranteed(self, path: str, gib: float = 1, *, effective: str = "0", **options: Any) -> str:
+        """A running container with memory and CPU limits; *effective* is what the kernel will grant."""
+        return self.container(path, memory=int(gib * GIB), quota=50_000, effective=effective, **options)
+
+    def container(self, path: str, **options: Any) -> str:
+        """A running container; *options* are those of `CgroupTree.add`."""
+        self._pid += 1
+        self.tree.process(self._pid)
+        self.tree.add(path, pids=(self._pid,), **options)
+        return path
+
+    def remove(self, path: str) -> str:
+        """The kernel removes a cgroup and what is in it."""
+        directories = [self.tree.cpuset / path.lstrip("/")]
+        if self.tree.version is CgroupVersion.V1:
+            base = self.root / "sys/fs/cgroup"
+            directories += [base / c / path.lstrip("/") for c in ("memory", "cpu,cpuacct", "hugetlb")]
+        for directory in directories:
+            for below in sorted(directory.rglob("*"), reverse=True):
+                below.rmdir() if below.is_dir() else below.unlink()
+            directory.rmdir()
+        return path
+
+    def grant(self, path: str, nodes: str) -> None:
+        """What the kernel would grant from now on."""
+        name = "cpuset.mems.effective" if self.tree.version is CgroupVersion.V2 else "cpuset.effective_mems"
+        self.put(path, {name: f"{nodes}\n"})
+
+    def put(self, path: str, files: dict[str, str]) -> None:
+        """Files in a cgroup of the cpuset hierarchy."""
+        write_files(self.tree.cpuset / path.lstrip("/"), files)
+
+    def holds(self, path: str, sizes: dict[int, int]) -> None:
+        """The container has these bytes of anonymous memory per node (v2)."""
+        stat = " ".join(f"N{n}={size}" for n, size in sizes.items())
+        self.put(path, {"memory.current": f"{sum(sizes.values())}\n", "memory.numa_stat": f"anon {stat}\n"})
+
+    # ---- what came of it -------------------------------------------------------------------------------------
+
+    def mems(self, path: str) -> str:
+        """The cgroup's ``cpuset.mems`` now."""
+        return (self.tree.cpuset / path.lstrip("/") / "cpuset.mems").read_text().strip()
+
+    def view(self, path: str) -> Tracked:
+        """The agent's view of a container."""
+        return self.agent.views[path]
+
+    def states(self) -> dict[str, str]:
+        """State of each container by its path."""
+        return {path: view.state.value for path, view in self.agent.views.items()}
+
+    def reserved(self, kind: MemoryType = MEMORY) -> dict[int, int]:
+        """GiB reserved on each node; only nodes with any."""
+        nodes = self.agent.ledger.books.node_map.nodes
+        found = {n: s.memory_map[kind].reserved for n, s in nodes.items() if kind in s.memory_map}
+        return {int(n): size // GIB for n, size in found.items() if size}
+
+    def saved(self) -> Checkpoint:
+        """The checkpoint on disk."""
+        found = self.file.peek().checkpoint
+        assert found is not None
+        return found
+
+    def sound(self) -> None:
+        """The books add up and each assignment has its record; nothing is promised to nobody."""
+        ledger = self.agent.ledger
+        assert check(ledger.books) == ()
+        assert {p.owner for p in ledger.pins.values() if p.phase.value != "foreign"} <= set(ledger.books.assignments)
+        assert set(ledger.books.assignments) <= {p.owner for p in ledger.pins.values()}
