@@ -16,8 +16,8 @@ def account_foreign(
     """
     Take *request* (bytes per type) out of the books on *nodes*, lowest id first, as far as it is there.
 
-    The group rule cannot bind somebody else's choice, so the bytes become single-node blocks; on a node that
-    belongs to a group the block is charged to the whole group. An earlier assignment of the owner is replaced.
+    The group rule cannot bind somebody else's choice, so the bytes become single-node blocks, also on a node of a
+    group, which they neither make larger nor keep alive. An earlier assignment of the owner is replaced.
 
     Returns the books and a sentence about bytes that no node had left, or an empty string.
     """
@@ -27,17 +27,15 @@ def account_foreign(
     missing: list[str] = []
     for kind, wanted in sorted(request.items()):
         left = wanted
-        charged: set[NodeSet] = set()
+        taken: dict[NodeSet, int] = {}  # by group, whose free bytes only have a meaning together
         for node in nodes:
-            cells = _cells(books, node)
-            if not left or cells is None or cells in charged:
-                continue
-            charged.add(cells)
-            tables = [books.node_map.nodes[n].memory_map.get(kind) for n in cells]
-            take = min(left, sum(max(0, t.free) for t in tables if t is not None))
-            if take:
-                blocks.append(Block(cells, kind, take))
-                left -= take
+            if left and (state := books.node_map.nodes.get(node)) is not None:
+                before = taken.get(state.cells, 0)
+                take = min(left, max(0, _room(books, node, kind, state.cells, before)))
+                if take:
+                    blocks.append(Block(NodeSet(1 << node), kind, take))
+                    taken[state.cells] = before + take
+                    left -= take
         if left:
             missing.append(f"{format_bytes(left)} of {kind} could not be accounted: the nodes are already promised")
     if blocks:
@@ -45,6 +43,17 @@ def account_foreign(
     return books, "; ".join(missing)
 
 
-def _cells(books: Books, node: NodeId) -> NodeSet | None:
-    state = books.node_map.nodes.get(node)
-    return None if state is None else state.cells
+def _room(books: Books, node: NodeId, kind: MemoryType, cells: NodeSet, taken: int) -> int:
+    """Bytes that one node still has for itself alone, and its group, where *taken* go already, has free."""
+    states = books.node_map.nodes
+    table = states[node].memory_map.get(kind)
+    if table is None:
+        return 0
+    alone = sum(
+        b.size_bytes
+        for blocks in books.assignments.values()
+        for b in blocks
+        if b.type == kind and b.affinity.mask == 1 << node
+    )
+    free = sum(states[n].memory_map[kind].free for n in cells if n in states and kind in states[n].memory_map)
+    return min(table.allocatable - alone, free - taken)
