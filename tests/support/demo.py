@@ -40,7 +40,7 @@ SHOWN: Final = (
 LAST: Final = f"""
 This is the guest's shell. Things to try:
   numapin status                         the books and every Guaranteed container
-  docker rm -f sessions                  its memory goes back; reports is tried again by itself
+  docker rm -f search-index              its two nodes are free again, and reports gets them by itself
   numapin status -o json | jq .nodes     for programs
   journalctl -u numapin -o cat           one line per handled container
 {console.LEAVE_KEY_NAME} ends the guest; nothing of it stays.
