@@ -1,20 +1,22 @@
 """
 What `place` must answer, found by listing every set of nodes: naive, exponential, and written apart from the planner.
 
-It shares nothing with it but the model's values. It is itself checked against the kubelet's recorded answers.
+It shares nothing with it but the model's values. It works on plain facts, taken either from the books and the
+request, or from the record of a decision alone. It is itself checked against the kubelet's recorded answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations, product
 
-from numapin.model.memory import Books, MemoryType, Owner
+from numapin.model.memory import Books, MemoryType
 from numapin.model.nodeset import NodeId
-from numapin.model.plan import ProviderHints, Request, Rules, TopologyPolicy
+from numapin.model.plan import Exclusion, Explanation, ProviderHints, Request, Rules, TopologyPolicy
 
 Nodes = frozenset[NodeId]
+HintList = list[tuple[Nodes | None, bool]]
 
 
 @dataclass(frozen=True)
@@ -26,143 +28,155 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class _Set:
-    nodes: Nodes
-    preferred: bool
+class Fact:
+    """One node: bytes per type (``free`` only makes sense summed over a group), and what it is tied to."""
+
+    allocatable: Mapping[MemoryType, int]
+    free: Mapping[MemoryType, int]
+    kernel: Mapping[MemoryType, int]
+    group: Nodes
+    used: bool
+    normal: bool
+    wanted: tuple[int, int, int]
 
 
-class BruteForce:
-    """One request on one machine, every set of nodes listed."""
+@dataclass(frozen=True)
+class Case:
+    """One decision's whole input."""
 
-    def __init__(self, books: Books, request: Request, rules: Rules) -> None:
-        self.books = books
-        self.request = request
-        self.rules = rules
-        self.sizes = {k: s for k, s in request.sizes.items() if s}
-        self.gone = {request.owner, *request.reusable}
-        nodes = books.node_map.nodes
-        self.ids = [
-            n
-            for n in nodes
-            if (request.allowed is None or n in request.allowed)
-            and any(t.total for t in nodes[n].memory_map.values())
-        ]
-        self.used = {n: self._users(n) for n in nodes}
+    facts: Mapping[NodeId, Fact]
+    sizes: Mapping[MemoryType, int]
+    hints: tuple[ProviderHints, ...]
+    policy: TopologyPolicy
+    distances: Mapping[NodeId, Mapping[NodeId, int]]
 
-    def _users(self, node: NodeId) -> list[Nodes]:
-        """Node sets of all blocks on *node*, those of the request's own and ended containers left out."""
-        return [
-            frozenset(b.affinity)
-            for owner, blocks in self.books.assignments.items()
-            if owner not in self.gone
-            for b in blocks
-            if node in b.affinity
-        ]
 
-    def _group(self, node: NodeId) -> Nodes:
-        return frozenset({node}).union(*self.used[node])
+def case_of(books: Books, request: Request, rules: Rules) -> Case:
+    """The input as given to `place`; free and groups are worked out from the assignments, not from the tables."""
+    gone = {request.owner, *request.reusable}
+    blocks = [b for owner, held in books.assignments.items() if owner not in gone for b in held]
 
-    def _allocatable(self, nodes: Iterable[NodeId], kind: MemoryType) -> int:
-        tables = (self.books.node_map.nodes[n].memory_map.get(kind) for n in nodes)
-        return sum(t.allocatable for t in tables if t is not None)
+    def wanted(node: NodeId) -> tuple[int, int, int]:
+        own = any(node in b.affinity for b in books.assignments.get(request.owner, ()))
+        ended = any(node in b.affinity for o in request.reusable for b in books.assignments.get(o, ()))
+        return int(own), max(0, request.resident.get(node, 0)), int(ended)
 
-    def _offered(self, nodes: Nodes, kind: MemoryType) -> int:
-        """Free in the books over whole groups, never more than the kernel has."""
-        taken = sum(
-            b.size_bytes
-            for owner, blocks in self.books.assignments.items()
-            if owner not in self.gone
-            for b in blocks
-            if b.type == kind and b.affinity and frozenset(b.affinity) <= nodes
+    facts = {}
+    for node, state in books.node_map.nodes.items():
+        if (request.allowed is not None and node not in request.allowed) or not any(
+            t.total for t in state.memory_map.values()
+        ):
+            continue
+        mine = [b for b in blocks if node in b.affinity]
+        group = frozenset({node}).union(*(frozenset(b.affinity) for b in mine))
+        free = {k: t.allocatable for k, t in state.memory_map.items()}
+        for block in blocks:
+            if min(block.affinity) == node:  # the whole block is charged here; only sums are used
+                free[block.type] = free.get(block.type, 0) - block.size_bytes
+        normal = request.normal is None or node in request.normal
+        allocatable = {k: t.allocatable for k, t in state.memory_map.items()}
+        facts[node] = Fact(allocatable, free, request.ceilings.get(node, {}), group, bool(mine), normal, wanted(node))
+    sizes = {k: s for k, s in request.sizes.items() if s}
+    return Case(facts, sizes, request.hints, rules.policy, rules.distances if rules.prefer_closest else {})
+
+
+def case_of_record(record: Explanation) -> Case:
+    """The input as the record of a decision tells it."""
+    facts = {
+        view.node: Fact(
+            view.allocatable,
+            view.free,
+            view.kernel_free,
+            frozenset(view.cells),
+            view.assignments > 0,
+            view.normal,
+            (int(view.own), view.resident, int(view.ended)),
         )
-        kernel = {n: self.request.ceilings.get(n, {}).get(kind) for n in nodes}
-        if any(self.used[n] for n in nodes):
-            room = sum(self._allocatable([n], kind) if k is None else k for n, k in kernel.items())
-            return min(self._allocatable(nodes, kind) - taken, room)
-        own = {n: self._allocatable([n], kind) for n in nodes}
-        return sum(own[n] if k is None else min(own[n], k) for n, k in kernel.items())
+        for view in record.nodes
+        if view.exclusion not in (Exclusion.NOT_ALLOWED, Exclusion.MEMORYLESS)
+    }
+    return Case(facts, record.sizes, record.hints, record.policy, record.distances)
+
+
+def verdict(case: Case) -> Verdict:
+    """The answer that `place` has to give."""
+    return _Search(case).verdict()
+
+
+class _Search:
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.facts = case.facts
+        self.sizes = case.sizes
 
     def _possible(self, nodes: Nodes) -> bool:
         """Could these hold the request when empty?"""
-        normal = self.request.normal
-        return all(self._allocatable(nodes, k) >= s for k, s in self.sizes.items()) and (
-            normal is None or any(n in normal for n in nodes)
+        return any(self.facts[n].normal for n in nodes) and all(
+            sum(self.facts[n].allocatable.get(k, 0) for n in nodes) >= size for k, size in self.sizes.items()
         )
+
+    def _offered(self, nodes: Nodes, kind: MemoryType) -> int:
+        """Free in the books, over whole groups, and never more than the kernel has."""
+        facts = [self.facts[n] for n in nodes]
+        if len(nodes) > 1 and any(f.used for f in facts):
+            room = sum(f.kernel.get(kind, f.allocatable.get(kind, 0)) for f in facts)
+            return min(sum(f.free.get(kind, 0) for f in facts), room)
+        return sum(min(f.free.get(kind, 0), f.kernel.get(kind, f.free.get(kind, 0))) for f in facts)
 
     def takes(self, nodes: Nodes) -> bool:
         """May exactly these nodes take the request now?"""
-        groups = {self._group(n) for n in nodes}
-        unused = len(nodes) > 1 and not any(self.used[n] for n in nodes)
-        return (
-            (unused or groups == {nodes})
-            and self._possible(nodes)
-            and all(self._offered(nodes, k) >= s for k, s in self.sizes.items())
-        )
+        groups = {self.facts[n].group for n in nodes}
+        unused = len(nodes) > 1 and not any(self.facts[n].used for n in nodes)
+        if not unused and groups != {nodes}:
+            return False
+        return self._possible(nodes) and all(self._offered(nodes, k) >= size for k, size in self.sizes.items())
 
     def _all_sets(self) -> Iterator[Nodes]:
-        for size in range(1, len(self.ids) + 1):
-            yield from map(frozenset, combinations(self.ids, size))
+        for size in range(1, len(self.facts) + 1):
+            yield from map(frozenset, combinations(self.facts, size))
 
     def _key(self, nodes: Nodes, *, closest: bool) -> tuple[int, int, int, int, int]:
         """Order among sets of one size."""
         distance = 0
-        if closest and self.rules.distances:
-            distance = sum(self.rules.distances.get(a, {}).get(b, 255) for a in nodes for b in nodes)
-        own = self._weight(nodes, [self.request.owner])
-        resident = sum(max(0, self.request.resident.get(n, 0)) for n in nodes)
-        ended = self._weight(nodes, self.request.reusable)
+        if closest and self.case.distances:
+            distance = sum(self.case.distances.get(a, {}).get(b, 255) for a in nodes for b in nodes)
+        own, resident, ended = (sum(self.facts[n].wanted[i] for n in nodes) for i in range(3))
         return distance, -own, -resident, -ended, sum(1 << n for n in nodes)
 
-    def _weight(self, nodes: Nodes, owners: Iterable[Owner]) -> int:
-        had = {n for o in owners for b in self.books.assignments.get(o, ()) for n in b.affinity}
-        return len(nodes & had)
-
     def verdict(self) -> Verdict:
-        """The answer that `place` has to give."""
         possible = [s for s in self._all_sets() if self._possible(s)]
-        if not possible:
-            return Verdict(None)
-        width = min(map(len, possible))
-        found = [_Set(s, len(s) == width) for s in possible if self.takes(s)]
+        found = [s for s in possible if self.takes(s)]
         if not found:
             return Verdict(None)
-        policy = self.rules.policy
-        closest = self.rules.prefer_closest and policy in (TopologyPolicy.BEST_EFFORT, TopologyPolicy.RESTRICTED)
+        width = min(map(len, possible))
+        policy = self.case.policy
+        closest = policy in (TopologyPolicy.BEST_EFFORT, TopologyPolicy.RESTRICTED)
         if policy is TopologyPolicy.NONE:
-            return self._own(found, closest=False)
-        lists = [self._hints(p) for p in self.request.hints]
-        lists.append([(s.nodes, s.preferred) for s in found])
+            return self._own(found, width, closest=False)
+        lists = [_hint_list(p) for p in self.case.hints]
+        lists.append([(s, len(s) == width) for s in found])
         merged, preferred = self._merge(lists, closest=closest)
         if policy is not TopologyPolicy.BEST_EFFORT:
             return Verdict(merged, True) if preferred else Verdict(None)
         if merged is None:
-            return Verdict(self._own(found, closest=closest).nodes, False)
+            return Verdict(self._own(found, width, closest=closest).nodes, False)
         if self.takes(merged):
             return Verdict(merged, preferred)
-        around = [s for s in found if merged <= s.nodes]
-        return Verdict(self._own(around, closest=False).nodes, False)
+        around = [s for s in found if merged <= s]
+        return Verdict(self._own(around, width, closest=False).nodes, False)
 
-    def _own(self, found: list[_Set], *, closest: bool) -> Verdict:
-        best = min(found, key=lambda s: (len(s.nodes), self._key(s.nodes, closest=closest)))
-        return Verdict(best.nodes, best.preferred)
+    def _own(self, found: Iterable[Nodes], width: int, *, closest: bool) -> Verdict:
+        best = min(found, key=lambda s: (len(s), self._key(s, closest=closest)))
+        return Verdict(best, len(best) == width)
 
-    @staticmethod
-    def _hints(provider: ProviderHints) -> list[tuple[Nodes | None, bool]]:
-        if provider.hints is None:
-            return [(None, True)]
-        if not provider.hints:
-            return [(None, False)]
-        return [(None if h.affinity is None else frozenset(h.affinity), h.preferred) for h in provider.hints]
-
-    def _merge(self, lists: list[list[tuple[Nodes | None, bool]]], *, closest: bool) -> tuple[Nodes | None, bool]:
+    def _merge(self, lists: list[HintList], *, closest: bool) -> tuple[Nodes | None, bool]:
         """The topology manager's merge over every combination."""
-        single = self.rules.policy is TopologyPolicy.SINGLE_NUMA_NODE
-        if single:
+        if self.case.policy is TopologyPolicy.SINGLE_NUMA_NODE:
             lists = [[h for h in hints if h[1] and (h[0] is None or len(h[0]) == 1)] for hints in lists]
         results: set[tuple[Nodes, bool]] = set()
         for combination in product(*lists):
             sets = [nodes for nodes, _ in combination if nodes is not None]
-            merged = frozenset(self.ids).intersection(*sets)
+            merged = frozenset(self.facts).intersection(*sets)
             if merged:
                 results.add((merged, all(p for _, p in combination) and len(set(sets)) <= 1))
         good = [nodes for nodes, preferred in results if preferred]
@@ -171,11 +185,19 @@ class BruteForce:
         if not results:
             return None, False
         wanted = max(min((len(nodes) for nodes, _ in hints if nodes is not None), default=0) for hints in lists)
-        ranks = {nodes: self._rank(len(nodes), wanted) for nodes, _ in results}
+        ranks = {nodes: _rank(len(nodes), wanted) for nodes, _ in results}
         return min(ranks, key=lambda s: (ranks[s], self._key(s, closest=closest))), False
 
-    @staticmethod
-    def _rank(size: int, wanted: int) -> tuple[int, int]:
-        if size == wanted:
-            return 0, 0
-        return (1, -size) if size < wanted else (2, size)
+
+def _hint_list(provider: ProviderHints) -> HintList:
+    if provider.hints is None:
+        return [(None, True)]
+    if not provider.hints:
+        return [(None, False)]
+    return [(None if h.affinity is None else frozenset(h.affinity), h.preferred) for h in provider.hints]
+
+
+def _rank(size: int, wanted: int) -> tuple[int, int]:
+    if size == wanted:
+        return 0, 0
+    return (1, -size) if size < wanted else (2, size)

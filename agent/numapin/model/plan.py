@@ -94,6 +94,8 @@ class Exclusion(StrEnum):
     """Free in the books is less than asked."""
     KERNEL_SHORT = "kernel-has-less"
     """The books offer enough, but the kernel has fewer free pages."""
+    MEMORYLESS = "memoryless"
+    """The node has no memory of any type."""
     NOT_NORMAL = "no-normal-memory"
     """Movable-only: it may serve together with a node that has normal memory, never alone."""
 
@@ -103,7 +105,10 @@ class NodeView:
     """
     One node as the decision saw it; bytes per requested type.
 
-    ``exclusion`` is why this node *alone* cannot take the request; ``None`` means it could.
+    ``exclusion`` is why this node *alone* cannot take the request; ``None`` means it could. ``normal`` is false
+    for a node that may only serve together with one that has normal memory. ``own``, ``resident`` (bytes) and
+    ``ended`` are what makes a node wanted among equals: the owner's earlier assignment, pages the container has,
+    ended assignments of its pod.
     """
 
     node: NodeId
@@ -113,6 +118,10 @@ class NodeView:
     assignments: int
     exclusion: Exclusion | None
     kernel_free: Mapping[MemoryType, int] = field(default_factory=dict)
+    normal: bool = True
+    own: bool = False
+    resident: int = 0
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +132,7 @@ class Explanation:
     ``width`` is the fewest nodes whose *allocatable* memory could hold the request, or ``None`` when even all
     together could not. ``candidates`` are sets considered, best first, at most a handful. ``tie_break`` names
     the rule that chose among equals. ``would_fit`` is a sentence about what would make a refusal fit.
+    ``distances`` are there when the closest nodes were preferred and there are at most 64.
     """
 
     policy: TopologyPolicy
@@ -135,6 +145,7 @@ class Explanation:
     tie_break: str = ""
     would_fit: str = ""
     hints: tuple[ProviderHints, ...] = ()
+    distances: Mapping[NodeId, Mapping[NodeId, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

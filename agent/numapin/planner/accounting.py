@@ -175,44 +175,6 @@ def rebase(books: Books, node_map: NodeMap) -> Books:
     return settled(Books(NodeMap(bare)), dict(books.assignments), every)
 
 
-def account_foreign(books: Books, owner: Owner, sizes: Mapping[MemoryType, int], nodes: NodeSet) -> tuple[Books, str]:
-    """
-    Books with bytes that somebody else bound to *nodes*, and a sentence about what is odd (empty: nothing).
-
-    On one node, or on nodes that may form or already are a group, the bytes are booked there as a block. Otherwise
-    a block would tie strangers together, so each node is charged its part alone: what it has free, the lowest id
-    first. Nothing is refused: it has happened already.
-    """
-    bare = release(books, owner)
-    known = NodeSet.from_ids(n for n in nodes if n in bare.node_map.nodes)
-    notes = []
-    if known != nodes:
-        notes.append(f"nodes {nodes - known} are not in the books")
-    if not known:
-        return bare, "; ".join(notes)
-    states = {n: bare.node_map.nodes[n] for n in known}
-    tied = all(s.cells == known for s in states.values()) or not any(s.number_of_assignments for s in states.values())
-    asked = {kind: size for kind, size in sizes.items() if size > 0}
-    everywhere = len(known) > 1 and len(known) == len(bare.node_map.nodes)
-    if len(known) == 1 or (tied and not everywhere):
-        blocks = [Block(known, kind, size) for kind, size in asked.items()]
-    else:
-        blocks = []
-        for kind, size in asked.items():
-            left = size
-            for n, state in states.items():
-                table = state.memory_map.get(kind)
-                part = min(left, max(0, table.free)) if table else 0
-                blocks += [Block(NodeSet(1 << n), kind, part)] if part else []
-                left -= part
-            blocks += [Block(NodeSet(known.mask & -known.mask), kind, left)] if left else []
-        notes.append(f"its bytes are charged to nodes {known} one by one, they are not tied into a group")
-    after = reserve(bare, owner, tuple(blocks))
-    if owner in (short := misfits(after)):
-        notes.append(short[owner])
-    return after, "; ".join(notes)
-
-
 def misfits(books: Books) -> Mapping[Owner, str]:
     """
     Owners whose promise the machine does not hold, each with a sentence; empty when everything fits.

@@ -7,9 +7,11 @@ read anything but its arguments, or take time that grows exponentially with the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from numapin.model.memory import Block, Books, MemoryType, Owner
 from numapin.model.nodeset import NodeId, NodeSet
-from numapin.model.plan import Explanation, Plan, Refusal, RefusalCode, Request, Rules
+from numapin.model.plan import Explanation, NodeView, Plan, Refusal, RefusalCode, Request, Rules
 from numapin.planner.accounting import release, reserve
 from numapin.planner.choice import Choice, Denial, choose, kubelet_reason
 from numapin.planner.offers import Offers
@@ -17,6 +19,7 @@ from numapin.planner.ties import Taste, Weight
 from numapin.planner.wording import node_views, refusal_sentence, what_would_fit
 
 NAMED_CANDIDATES = 5
+RECORDED_DISTANCES = 64
 
 
 def place(books: Books, request: Request, rules: Rules) -> Plan | Refusal:
@@ -41,13 +44,12 @@ def place(books: Books, request: Request, rules: Rules) -> Plan | Refusal:
     bare = release(books, request.owner, *others)
     kinds = tuple(sizes)
     offers = Offers(bare, request, kinds)
-    views = node_views(bare, request, kinds)
+    taste = _taste(books, request)
+    views = node_views(bare, request, kinds, taste)
     unknown = any(not any(view.allocatable.get(kind) for view in views) for kind in kinds)
     width = None if unknown else offers.width()
     answer: Choice | Denial
-    answer = (
-        Denial(RefusalCode.UNKNOWN_TYPE) if unknown else choose(offers, rules, _taste(books, request), width=width)
-    )
+    answer = Denial(RefusalCode.UNKNOWN_TYPE) if unknown else choose(offers, rules, taste, width=width)
     if isinstance(answer, Denial):
         would_fit = what_would_fit(answer, offers, views, width)
         record = Explanation(
@@ -58,6 +60,7 @@ def place(books: Books, request: Request, rules: Rules) -> Plan | Refusal:
             candidates=_candidates(offers, answer.own),
             would_fit=would_fit,
             hints=request.hints,
+            distances=_recorded(rules, views),
         )
         reason = kubelet_reason(answer.code, rules.policy, request.hints)
         sentence = refusal_sentence(answer, offers, views, would_fit)
@@ -74,8 +77,14 @@ def place(books: Books, request: Request, rules: Rules) -> Plan | Refusal:
         preferred=answer.preferred,
         tie_break=f"{answer.rule}; bounded search" if offers.inexact else answer.rule,
         hints=request.hints,
+        distances=_recorded(rules, views),
     )
     return Plan(request.owner, nodes, blocks, reserve(bare, request.owner, blocks), record)
+
+
+def _recorded(rules: Rules, views: tuple[NodeView, ...]) -> Mapping[NodeId, Mapping[NodeId, int]]:
+    """Distances for the record, where they count and are not too many to keep."""
+    return rules.distances if rules.prefer_closest and len(views) <= RECORDED_DISTANCES else {}
 
 
 def _sizes(blocks: tuple[Block, ...]) -> dict[MemoryType, int]:
@@ -94,7 +103,7 @@ def _unchanged(
     record = Explanation(
         policy=rules.policy,
         sizes=sizes,
-        nodes=node_views(books, request, tuple(sizes)),
+        nodes=node_views(books, request, tuple(sizes), _taste(books, request)),
         width=None,
         candidates=(nodes,),
         chosen=nodes,

@@ -26,16 +26,17 @@ def settled(books: Books, assignments: dict[Owner, tuple[Block, ...]], changed: 
     here = [b for blocks in assignments.values() for b in blocks if b.affinity.mask & touched]
     nodes = dict(books.node_map.nodes)
     cells = {node: group for group in groups if group & touched for node in NodeSet(group)}
-    ids = list(NodeSet(touched))
-    grown = any(node not in nodes for node in ids)
-    for node in ids:
-        mine = [b for b in here if b.affinity.mask >> node & 1]
+    grown = any(node not in nodes for node in NodeSet(touched))
+    on_node: dict[NodeId, list[Block]] = {node: [] for node in NodeSet(touched)}
+    for block in here:
+        for node in block.affinity:
+            on_node[node].append(block)
+        _ensure_table(nodes, block)
+    for node, mine in on_node.items():
         state = nodes.get(node)
-        memory_map = dict(state.memory_map) if state else {}
-        for kind in {b.type for b in mine} - memory_map.keys():
-            memory_map[kind] = MemoryTable(0, 0, 0, 0, 0)
-        for kind, t in memory_map.items():
-            alone = sum(b.size_bytes for b in mine if b.type == kind and b.affinity.mask == 1 << node)
+        memory_map = {}
+        for kind, t in state.memory_map.items() if state else ():
+            alone = sum(b.size_bytes for b in mine if b.type == kind and len(b.affinity) == 1)
             memory_map[kind] = MemoryTable(t.total, t.system_reserved, t.allocatable, alone, t.allocatable - alone)
         nodes[node] = NodeState(memory_map, len(mine), NodeSet(cells.get(node, 1 << node)))
     for block in sorted(here, key=lambda b: b.affinity.mask):
@@ -56,19 +57,26 @@ def _merge(masks: Iterable[int]) -> list[int]:
     return groups
 
 
+def _ensure_table(nodes: dict[NodeId, NodeState], block: Block) -> None:
+    """Zeros on the block's lowest node where none of its nodes has the type (any more), to carry what is promised."""
+    if not any(n in nodes and block.type in nodes[n].memory_map for n in block.affinity):
+        for node in block.affinity:
+            state = nodes.get(node)
+            tables = {**(state.memory_map if state else {}), block.type: MemoryTable(0, 0, 0, 0, 0)}
+            nodes[node] = NodeState(tables, 0, block.affinity)
+            return
+
+
 def _fill(nodes: dict[NodeId, NodeState], block: Block) -> None:
     """Charge a block over several nodes from the lowest id up; what nothing has room for goes to the lowest."""
     left = block.size_bytes
-    order = list(block.affinity)
+    order = [n for n in block.affinity if block.type in nodes[n].memory_map]
     for position, node in enumerate([*order, order[0]]):
         state = nodes[node]
-        table = state.memory_map[block.type]
-        part = left if position == len(order) else max(0, min(left, table.free))
+        t = state.memory_map[block.type]
+        part = left if position == len(order) else max(0, min(left, t.free))
         if part:
-            changed = MemoryTable(
-                table.total, table.system_reserved, table.allocatable, table.reserved + part, table.free - part
-            )
-            nodes[node] = NodeState(
-                {**state.memory_map, block.type: changed}, state.number_of_assignments, state.cells
-            )
+            taken = MemoryTable(t.total, t.system_reserved, t.allocatable, t.reserved + part, t.free - part)
+            tables = {**state.memory_map, block.type: taken}
+            nodes[node] = NodeState(tables, state.number_of_assignments, state.cells)
             left -= part

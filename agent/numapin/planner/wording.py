@@ -14,22 +14,26 @@ from numapin.model.plan import Exclusion, NodeView, RefusalCode, Request
 from numapin.model.quantity import format_bytes
 from numapin.planner.choice import Denial
 from numapin.planner.offers import Offers
+from numapin.planner.ties import Taste
 
 SPOKEN_NODES = 4
 """More nodes than this are not listed one by one."""
 
 
-def node_views(books: Books, request: Request, kinds: tuple[MemoryType, ...]) -> tuple[NodeView, ...]:
+def node_views(books: Books, request: Request, kinds: tuple[MemoryType, ...], taste: Taste) -> tuple[NodeView, ...]:
     """Every node of the books as this decision sees it, ascending."""
     sizes = request.sizes
     views = []
     for node, state in books.node_map.nodes.items():
         tables = state.memory_map
+        normal = request.normal is None or node in request.normal
         allocatable = {k: tables[k].allocatable for k in kinds if k in tables}
         free = {k: tables[k].free for k in kinds if k in tables}
         kernel = {k: v for k, v in request.ceilings.get(node, {}).items() if k in sizes} if request.ceilings else {}
         if request.allowed is not None and node not in request.allowed:
             why: Exclusion | None = Exclusion.NOT_ALLOWED
+        elif not any(t.total for t in tables.values()):
+            why = Exclusion.MEMORYLESS
         elif any(k not in tables or not tables[k].total for k in kinds):
             why = Exclusion.TYPE_MISSING
         elif len(state.cells) > 1:
@@ -40,11 +44,14 @@ def node_views(books: Books, request: Request, kinds: tuple[MemoryType, ...]) ->
             why = Exclusion.NOT_ENOUGH_FREE
         elif any(kernel.get(k, sizes[k]) < sizes[k] for k in kinds):
             why = Exclusion.KERNEL_SHORT
-        elif request.normal is not None and node not in request.normal:
+        elif not normal:
             why = Exclusion.NOT_NORMAL
         else:
             why = None
-        views.append(NodeView(node, allocatable, free, state.cells, state.number_of_assignments, why, kernel))
+        own, resident, ended = taste.weights.get(node, (0, 0, 0))
+        group, count = state.cells, state.number_of_assignments
+        wanted = (normal, bool(own), resident, bool(ended))
+        views.append(NodeView(node, allocatable, free, group, count, why, kernel, *wanted))
     return tuple(views)
 
 
