@@ -11,13 +11,14 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from numapin.daemon.admission import Admission, Decision, foreign_mems
+from numapin.daemon.adoption import adopt
 from numapin.daemon.config import Config
 from numapin.daemon.delivery import Delivery, DriftWatch
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.machine import Machine
 from numapin.daemon.pinning import INLINE_BYTES, Outcome, Writer
 from numapin.daemon.report import Counters, Reporter
-from numapin.daemon.retention import Retention, parent
+from numapin.daemon.retention import Retention
 from numapin.daemon.tracked import ContainerState, Tracked, Youngsters
 from numapin.kernel.cgroupfs import Cgroup
 from numapin.kernel.clock import Clock
@@ -90,35 +91,18 @@ class Agent:
 
         Living containers keep nodes and memory; what is gone is given back. Nothing is written here.
         """
-        ledger = self.ledger
-        ledger.adopt(checkpoint)
-        records = {r.cgroup: r for r in self._finder.scan()}
-        owners = {r.owner for r in records.values()} | {p.owner for p in ledger.pins.values() if p.cgroup in records}
-        pods = {r.pod_uid for r in records.values() if r.pod_uid is not None}
-        same_boot = checkpoint.boot_id == ledger.boot_id
-        released: list[str] = []
-        for cgroup, pin in list(ledger.pins.items()):
-            alive = records.get(cgroup)
-            if alive is not None and alive.inode == pin.inode and same_boot and pin.ended_ns is None:
-                continue
-            if same_boot and cgroup not in records and self._still_there(cgroup, pin.inode):
-                continue
-            if pin.owner in owners:
-                ledger.forget(cgroup)  # the same container in a new cgroup: its memory waits for it
-            elif pin.pod_uid in pods or (pin.pod_uid is not None and same_boot and self._exists(parent(cgroup))):
-                self._retention.keep(cgroup, self.machine.config.release_grace_ns)
-            elif ledger.drop(cgroup):
-                released.append(str(pin.owner))
-        for owner in [o for o in ledger.books.assignments if o not in owners]:
-            if ledger.drop_owner(owner):  # no record had it
-                released.append(str(owner))
-        for cgroup in [c for c, r in ledger.refusals.items() if c not in records or records[c].inode != r.inode]:
-            del ledger.refusals[cgroup]
-            ledger.dirty = True
-        ledger.rebase(self.machine.node_map)
-        self._log.info(
-            "checkpoint_adopted", pins=len(ledger.pins), released=sorted(set(released)), same_boot=same_boot
+        released = adopt(
+            checkpoint,
+            ledger=self.ledger,
+            retention=self._retention,
+            records={r.cgroup: r for r in self._finder.scan()},
+            grace_ns=self.machine.config.release_grace_ns,
+            exists=self._exists,
+            still_there=self._still_there,
         )
+        self.ledger.rebase(self.machine.node_map)
+        same_boot = checkpoint.boot_id == self.ledger.boot_id
+        self._log.info("checkpoint_adopted", pins=len(self.ledger.pins), released=released, same_boot=same_boot)
         self._name_misfits()
 
     # ---- events ----------------------------------------------------------------------------------------------
