@@ -73,29 +73,29 @@ def refusal_sentence(denial: Denial, offers: Offers, views: tuple[NodeView, ...]
 
 def _what_nodes_have(offers: Offers, views: tuple[NodeView, ...]) -> str:
     """``node 0 has 2 GiB free, node 1 7 GiB``; with many nodes only those that have most."""
-    said: list[tuple[int, str, str]] = []
+    said: list[tuple[int, str, str, str]] = []
     for group, offer in offers.groups.items():
         free = dict(zip(offers.kinds, offer, strict=False))
-        said.append((min(offer), f"group {NodeSet(group)}", amounts(free)))
+        said.append((min(offer), f"group {NodeSet(group)}", amounts(free), ""))
     for view in views:
         if view.exclusion is Exclusion.NOT_ALLOWED or view.cells.mask in offers.groups:
             continue
         free = {k: max(0, view.free.get(k, 0)) for k in offers.kinds}
-        text = amounts(free)
+        note = ""
         if view.exclusion is Exclusion.KERNEL_SHORT:
             short = {k: v for k, v in view.kernel_free.items() if v < offers.request.sizes[k]}
-            text += f" in the books but only {amounts(short)} in the kernel"
+            note = f" (the kernel only {amounts(short)})"
         least = min((min(f, view.kernel_free.get(k, f)) for k, f in free.items()), default=0)
-        said.append((least, f"node {view.node}", text))
+        said.append((least, f"node {view.node}", amounts(free), note))
     if not said:
         return "no node is allowed for it"
     left = len(said)
     if left > SPOKEN_NODES:
         said = sorted(said, key=lambda item: -item[0])[: SPOKEN_NODES - 1]
     left -= len(said)
-    (_, subject, text), *rest = said
+    (_, subject, text, note), *rest = said
     more = f" and {left} others no more" if left else ""
-    return f"{subject} has {text} free" + "".join(f", {who} {what}" for _, who, what in rest) + more
+    return f"{subject} has {text} free{note}" + "".join(f", {who} {what}{why}" for _, who, what, why in rest) + more
 
 
 def what_would_fit(denial: Denial, offers: Offers, views: tuple[NodeView, ...], width: int | None) -> str:
@@ -135,7 +135,7 @@ def _wanted(request: Request) -> Iterable[str]:
     for provider in request.hints:
         if provider.hints is None:
             continue
-        sets = [f"nodes {h.affinity}" for h in provider.hints if h.affinity is not None and h.preferred]
+        sets = [_label(h.affinity) for h in provider.hints if h.affinity is not None and h.preferred]
         if sets:
             more = " …" if len(sets) > SPOKEN_NODES else ""
             yield f"{provider.resource} wants {' or '.join(sets[:SPOKEN_NODES])}{more}"
@@ -187,5 +187,9 @@ def _blockers(views: tuple[NodeView, ...], nodes: NodeSet) -> str:
     return " and ".join(parts) or "the group rule forbids it"
 
 
+def _label(nodes: NodeSet) -> str:
+    return f"node {nodes}" if len(nodes) == 1 else f"nodes {nodes}"
+
+
 def _nodes(nodes: NodeSet) -> str:
-    return f"node {nodes}" if len(nodes) == 1 else f"nodes {nodes} together"
+    return _label(nodes) if len(nodes) == 1 else f"{_label(nodes)} together"
