@@ -150,6 +150,7 @@ class Admission:
             ceilings=self.machine.ceilings(verdict.request),
             resident=resident,
             reusable=self.ledger.ended_of_pod(record.pod_uid, owner) if record.pod_uid is not None else (),
+            hints=self.machine.hints(record),
         )
         answer = place(self.ledger.books, request, self.machine.rules())
         if isinstance(answer, Refusal):

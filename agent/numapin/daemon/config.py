@@ -73,7 +73,8 @@ class Config:
     reserved: Reserved = field(default_factory=Reserved)
     cpu_less_nodes: NodeSet = field(default_factory=NodeSet)
     v1_memory_migrate: bool = True
-    enable_controllers: bool = False
+    provider_cpus: bool = True
+    provider_devices: bool = True
     log_level: LogLevel = LogLevel.INFO
     log_format: LogFormat = LogFormat.AUTO
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)

@@ -231,7 +231,8 @@ KEYS: Mapping[str, Key] = {
     "reserved.minimum": Key("reserved.minimum_bytes", parse_size, show_size),
     "nodes.cpu_less": Key("cpu_less_nodes", _node_list, _show_nodes),
     "cgroup.v1_memory_migrate": Key("v1_memory_migrate", _bool, _show_bool),
-    "cgroup.enable_controllers": Key("enable_controllers", _bool, _show_bool),
+    "providers.cpus": Key("provider_cpus", _bool, _show_bool),
+    "providers.devices": Key("provider_devices", _bool, _show_bool),
     "log.level": Key("log_level", _word(LogLevel), _show_text),
     "log.format": Key("log_format", _word(LogFormat), _show_text),
 }

@@ -7,13 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from numapin.daemon.config import Config, reserved_bytes
+from numapin.kernel.devices import read_device_node, read_interface_node
 from numapin.kernel.sysfs import read_hugepage_pools, read_node_available, read_topology
+from numapin.model.container import ContainerRecord
 from numapin.model.errors import ConfigError
 from numapin.model.memory import MEMORY, MemoryType, NodeMap, hugepages
 from numapin.model.nodeset import NodeId, NodeSet
-from numapin.model.plan import Rules
+from numapin.model.plan import ProviderHints, Rules
 from numapin.model.topology import HugepagePool, Topology
 from numapin.planner.accounting import ReservationError, build_node_map
+from numapin.planner.providers import cpu_hints, device_hints
 
 
 def usable_nodes(topology: Topology, cpu_less_allowed: Iterable[int]) -> NodeSet:
@@ -100,6 +103,18 @@ class Machine:
             KernelReadError, KernelFormatError: A node's meminfo cannot be read.
         """
         return sum(read_node_available(self.root, n) for n in nodes)
+
+    def hints(self, record: ContainerRecord) -> tuple[ProviderHints, ...]:
+        """What the container's CPUs and devices say about nodes, as far as the configuration asks them."""
+        found: list[ProviderHints] = []
+        if self.config.provider_cpus:
+            cpus = cpu_hints(record.limits.cpus, self.topology, self.usable)
+            found += [cpus] if cpus is not None else []
+        if self.config.provider_devices and record.oci is not None:
+            placed = [(d.path, read_device_node(self.root, d)) for d in record.oci.devices]
+            placed += [(name, read_interface_node(self.root, name)) for name in record.oci.net_devices]
+            found += device_hints([(name, node) for name, node in placed if node is not None], self.usable)
+        return tuple(found)
 
     def rules(self) -> Rules:
         """The configured way to decide, with this machine's distances where the policy uses them."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from numapin.kernel.cgroup_directory import path_parts
@@ -229,7 +230,7 @@ class Discovery:
         ticks = read_start_ticks(self._root, facts.init_pid)
         if ticks is not None and facts.init_start_ticks in (None, ticks):
             return facts
-        return OciFacts(facts.source, facts.limits, facts.mems, facts.annotations, facts.cgroups_path, facts.devices)
+        return replace(facts, init_pid=None, init_start_ticks=None)
 
     def _runs(self, cgroup: Cgroup) -> bool:
         """True when a process other than the runtime's own is in the cgroup: its limits stand by then."""

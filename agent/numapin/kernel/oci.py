@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from numapin.kernel.files import read_text
-from numapin.model.container import Limits, OciFacts, Runtime
+from numapin.model.container import Device, Limits, OciFacts, Runtime
 from numapin.model.errors import KernelFormatError
 from numapin.model.nodeset import CpuSet, NodeSet
 
@@ -51,12 +51,16 @@ class _Resources(msgspec.Struct, rename={"hugepages": "hugepageLimits"}):
 
 class _Device(msgspec.Struct):
     path: str = ""
+    type: str = ""
+    major: int = 0
+    minor: int = 0
 
 
-class _Linux(msgspec.Struct, rename={"cgroups_path": "cgroupsPath"}):
+class _Linux(msgspec.Struct, rename={"cgroups_path": "cgroupsPath", "net_devices": "netDevices"}):
     cgroups_path: str | None = None
     resources: _Resources | None = None
     devices: list[_Device] | None = None
+    net_devices: dict[str, msgspec.Raw] | None = None
 
 
 class _Config(msgspec.Struct):
@@ -163,7 +167,12 @@ def parse_config(text: str, *, source: str) -> OciFacts:
         mems=_set(NodeSet, cpu.mems, source, text),
         annotations=linux.annotations or {},
         cgroups_path=spec.cgroups_path or "",
-        devices=tuple(d.path for d in spec.devices or () if d.path.startswith("/dev/")),
+        devices=tuple(
+            Device(d.path, d.type == "b", d.major, d.minor)
+            for d in spec.devices or ()
+            if d.type in ("b", "c", "u") and d.major >= 0 and d.minor >= 0
+        ),
+        net_devices=tuple(spec.net_devices or ()),
     )
 
 
@@ -268,6 +277,7 @@ def merge_state(config: OciFacts | None, state: RuntimeState | None) -> OciFacts
         annotations={**(newer.annotations if newer is not None else {}), **base.annotations},
         cgroups_path=base.cgroups_path,
         devices=base.devices,
+        net_devices=base.net_devices,
         init_pid=pid,
         init_start_ticks=ticks,
     )

@@ -64,12 +64,23 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Device:
+    """A device node given to a container: its path *there*, and the host's numbers, which are what counts."""
+
+    path: str
+    is_block: bool
+    major: int
+    minor: int
+
+
+@dataclass(frozen=True, slots=True)
 class OciFacts:
     """
     What the OCI bundle and the runtime's state say.
 
     ``source`` is the file read. ``mems`` is a node set that somebody else chose (``linux.resources.cpu.mems``)
-    or ``None``. ``cgroups_path`` is the document's own claim. ``devices`` are host paths (``/dev/…``).
+    or ``None``. ``cgroups_path`` is the document's own claim. ``net_devices`` are host network interfaces that
+    were moved into the container.
     ``init_pid`` with ``init_start_ticks`` is the first process as the runtime recorded it.
     """
 
@@ -78,7 +89,8 @@ class OciFacts:
     mems: NodeSet | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)
     cgroups_path: str = ""
-    devices: tuple[str, ...] = ()
+    devices: tuple[Device, ...] = ()
+    net_devices: tuple[str, ...] = ()
     init_pid: int | None = None
     init_start_ticks: int | None = None
 

@@ -93,7 +93,7 @@ reserved.minimum = 1000
 reserved.node.2 = { memory = "2Gi", "hugepages-2048Ki" = "4Mi" }
 nodes.cpu_less = [4, 5]
 cgroup.v1_memory_migrate = false
-cgroup.enable_controllers = true
+providers.cpus = false
 log.level = "debug"
 log.format = "json"
 """
@@ -111,7 +111,7 @@ log.format = "json"
         reserved=Reserved(25_000, 1000, {NodeId(2): {MEMORY: 2 * GIB, PAGES_2M: 4 * MIB}}),
         cpu_less_nodes=NodeSet.of(4, 5),
         v1_memory_migrate=False,
-        enable_controllers=True,
+        provider_cpus=False,
         log_level=LogLevel.DEBUG,
         log_format=LogFormat.JSON,
     )
