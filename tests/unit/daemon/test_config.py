@@ -228,7 +228,7 @@ def test_every_problem_at_once(tmp_path: Path) -> None:
         ("nodes.cpu_less = [4, true]", "nodes.cpu_less", "list of node numbers"),
         ("nodes.cpu_less = [-1]", "nodes.cpu_less", "not in 0-"),
         ('log.level = "trace"', "log.level", '"debug"'),
-        ("providers.cpus = true", "providers", "unknown key"),
+        ("provider.cpus = true", "provider", "unknown key"),
         ('"a\\nb" = 1', "a?b", "unknown key"),
     ],
 )
