@@ -19,10 +19,13 @@ from numapin.daemon.notify import Notifier
 from numapin.daemon.pinning import Writer
 from numapin.kernel.clock import Clock
 from numapin.kernel.watch import CgroupEvent, EventKind
-from numapin.model.errors import ConfigError, ExitStatus, InvariantError, KernelError
+from numapin.model.errors import ExitStatus, InvariantError, KernelError, NumapinError
 
 FLUSH_NS = 200_000_000
 """How long the result of a write may wait for its own save; the promise itself is on disk before the write."""
+
+SAVE_RETRY_NS = 5_000_000_000
+"""When a save that failed is tried again."""
 
 SETTLE_NS = 300_000_000
 """After the last uevent before the machine is read again: a DIMM comes as a burst of blocks."""
@@ -146,8 +149,8 @@ class Loop:
         except InvariantError as exc:
             self._log.critical("invariant_broken", code=exc.code, reason=str(exc))
             return False
-        except KernelError as exc:
-            self._log.warning("kernel_error", code=exc.code, reason=str(exc))
+        except NumapinError as exc:
+            self._log.warning("step_not_done", code=exc.code, reason=str(exc))
         except Exception:  # noqa: BLE001 - the one broad except: one container's trouble must not stop the others
             self._log.exception("step_failed")
         return True
@@ -156,9 +159,7 @@ class Loop:
 
     def _on_cgroups(self) -> None:
         events = self._cgroups.read()
-        if any(e.kind is EventKind.OVERFLOW for e in events):
-            self._log.warning("event_overflow")
-            self._pass_due = 0
+        if self._overflowed(events):
             return
         removed = [e.path for e in events if e.kind is EventKind.REMOVED]
         created = [e.path for e in events if e.kind is EventKind.CREATED]
@@ -173,9 +174,17 @@ class Loop:
     def _on_runtimes(self) -> None:
         assert self._runtimes is not None
         events = self._runtimes.read()
-        if any(e.kind is EventKind.OVERFLOW for e in events):
-            self._pass_due = 0
+        self._overflowed(events)
         self._agent.on_state([e.path for e in events if e.kind is EventKind.STATE_APPEARED])
+
+    def _overflowed(self, events: list[CgroupEvent]) -> bool:
+        """True when the kernel dropped events: everything is looked at then."""
+        if all(e.kind is not EventKind.OVERFLOW for e in events):
+            return False
+        self._agent.counters.overflows += 1
+        self._log.warning("event_overflow")
+        self._pass_due = 0
+        return True
 
     def _on_writes(self) -> None:
         self._agent.on_outcomes(self._writer.collect())
@@ -191,8 +200,9 @@ class Loop:
                 self._notifier.reloading(monotonic_ns=self._clock.monotonic_ns())
                 try:
                     self._reload_config()
-                except ConfigError as exc:
+                except NumapinError as exc:
                     self._log.error("configuration_refused", code=exc.code, reason=str(exc))
+                self._pass_due = 0  # an administrator who reloads wants everything looked at
                 self._notifier.ready(self._tell())
             elif number in (signal.SIGTERM, signal.SIGINT):
                 self._stop = True
@@ -210,7 +220,7 @@ class Loop:
         if (due := self._agent.next_due_ns()) is not None and now >= due:
             self._agent.due(now)
         if self._agent.ledger.dirty and self._flush_due is None:
-            self._flush_due = now + FLUSH_NS
+            self._flush_due = now + (FLUSH_NS if self._agent.ledger.save_error is None else SAVE_RETRY_NS)
         elif self._flush_due is not None and now >= self._flush_due:
             self._flush_due = None
             self._agent.flush()

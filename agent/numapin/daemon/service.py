@@ -29,7 +29,7 @@ from numapin.kernel.clock import Clock, SystemClock
 from numapin.kernel.discovery import Discovery
 from numapin.kernel.files import read_optional
 from numapin.kernel.watch import CgroupWatcher, RuntimeStateWatcher, UeventWatcher
-from numapin.model.errors import ExitStatus, KernelError
+from numapin.model.errors import ExitStatus, KernelError, NumapinError
 from numapin.model.memory import Books
 from numapin.state.checkpoint import CheckpointFile
 from numapin.state.lock import DaemonLock
@@ -46,6 +46,7 @@ class Service:
         self._config = load_config(root, config_file)
         self._log: Log = set_up_logging(self._config.log_level, self._config.log_format)
         self._findings: list[tuple[str, str]] = []
+        self._machine_trouble = ""
 
     def suitability(self) -> tuple[str, ...]:
         """
@@ -129,6 +130,7 @@ class Service:
                 *self._findings,
                 *(("not-watched", sentence) for sentence in (*cgroups.findings, *runtimes.findings)),
                 *(("unreadable", sentence) for sentence in discovery.problems),
+                *(("machine", sentence) for sentence in (self._machine_trouble,) if sentence),
             ],
         )
         log.info(
@@ -164,7 +166,13 @@ class Service:
             return None
 
     def _reread_machine(self) -> None:
-        self._agent.on_machine(Machine.read(self._root, self._config))
+        self._machine_trouble = ""
+        try:
+            machine = Machine.read(self._root, self._config)
+        except NumapinError as exc:
+            self._machine_trouble = f"the machine changed, and what it is now cannot be used: {exc}"
+            raise
+        self._agent.on_machine(machine)
 
     def _reload(self) -> None:
         """
@@ -177,7 +185,7 @@ class Service:
         machine = Machine.read(self._root, config)
         self._config = config
         self._log = set_up_logging(config.log_level, config.log_format)
-        self._agent.ledger.policy = config.policy.value
+        self._agent.ledger.set_policy(config.policy.value)
         self._loop.pass_interval_ns = config.full_pass_interval_ns
         self._agent.on_machine(machine)
         self._log.info("configuration_reloaded", policy=config.policy.value)

@@ -16,6 +16,7 @@ from numapin.daemon.documents import API_VERSION, node_tables
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.model.container import ContainerKind, QosClass
 from numapin.model.nodeset import NodeSet
+from numapin.planner.accounting import misfits
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def status_document(agent: Agent, about: About, *, now_ns: int, wall_ns: int) ->
     guaranteed = [
         v
         for v in sorted(agent.views.values(), key=lambda v: v.record.cgroup)
-        if v.classification.qos is QosClass.GUARANTEED and v.record.kind is ContainerKind.CONTAINER
+        if v.nodes or (v.classification.qos is QosClass.GUARANTEED and v.state is not ContainerState.UNMANAGED)
     ]
     last = agent.last_pass_ns
     return {
@@ -142,6 +143,7 @@ def _findings(agent: Agent, about: About) -> list[tuple[str, str]]:
             ("cpu-less-nodes", f"nodes {NodeSet(outside.mask)} have memory but no CPUs and are not used; "
              "name them in nodes.cpu_less to use them"),
         )  # fmt: skip
+    found += [("promise-does-not-fit", f"{o}: {s}") for o, s in misfits(agent.ledger.books).items()]
     if agent.ledger.save_error is not None:
         found.append(("checkpoint-unwritable", str(agent.ledger.save_error)))
     return found
