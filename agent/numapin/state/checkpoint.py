@@ -30,6 +30,10 @@ MAX_FILE_BYTES = 256 << 20
 """A file larger than this is not ours; 500 containers take 0.7 MiB."""
 
 
+_MODE = 0o640
+"""The group may read, as it may ask the daemon: without a daemon ``status`` shows this file. The umask has no say."""
+
+
 class Generation(StrEnum):
     """Which file a checkpoint came from."""
 
@@ -172,8 +176,9 @@ class CheckpointFile:
 
     def _write_new(self, fd: int, data: bytes, step: Callable[[SaveStep], None]) -> None:
         _unlink(fd, self._new)
-        new = os.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=fd)
+        new = os.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE, dir_fd=fd)
         try:
+            os.fchmod(new, _MODE)
             step(SaveStep.CREATED)
             view = memoryview(data)
             while view:

@@ -118,7 +118,7 @@ def test_steps_in_order(path: Path) -> None:
 
 @pytest.mark.parametrize("mask", [0, 0o077, 0o777])
 def test_modes(path: Path, mask: int) -> None:
-    """The file is for its owner only and the directory at most for the group, whatever the umask is."""
+    """The file is for its owner and readable for the group, nobody else gets anything, whatever the umask is."""
     path.parent.parent.mkdir()
     with umask(mask):
         if mask == 0o777:  # not even the owner could enter a directory made under it, unless root
@@ -126,8 +126,8 @@ def test_modes(path: Path, mask: int) -> None:
             path.parent.chmod(0o750)
         saved(path, FIRST, SECOND)
 
-    assert path.stat().st_mode & 0o177 == 0
-    assert path.with_name("state.json.1").stat().st_mode & 0o177 == 0
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert path.with_name("state.json.1").stat().st_mode & 0o777 == 0o640
     assert path.parent.stat().st_mode & 0o027 == 0 if mask == 0o077 else path.parent.stat().st_mode & 0o007 == 0
 
 
