@@ -65,6 +65,8 @@ def _headline(document: Row) -> str:
         if document["checkpoint"]["found"]:
             age = format_age(max(0, document["saved_seconds_ago"]))
             lines.append(f"What follows is the checkpoint {document['checkpoint']['path']}, saved {age} ago:")
+        elif document["checkpoint"]["error"]:
+            lines.append(f"Its checkpoint cannot be shown: {safe(document['checkpoint']['error'], limit=400)}")
         else:
             lines.append(f"There is no checkpoint {document['checkpoint']['path']} either.")
         return "\n".join(lines)

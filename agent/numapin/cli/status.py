@@ -16,7 +16,6 @@ def run(args: argparse.Namespace) -> ExitStatus:
 
     Raises:
         NotPermitted: Neither root nor in the group ``numapin``.
-        CheckpointError: The daemon is down and its checkpoint cannot be believed.
     """
     status = ExitStatus.OK
     try:

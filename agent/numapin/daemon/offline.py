@@ -6,11 +6,14 @@ Owns: the shape of that document. Must never: write anything, or import the daem
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from numapin.daemon.documents import API_VERSION, node_tables
 from numapin.kernel.clock import Clock
-from numapin.model.checkpoint import Phase
+from numapin.model.checkpoint import Checkpoint, Phase
+from numapin.model.errors import CheckpointError
+from numapin.model.memory import Block
 from numapin.state.checkpoint import CheckpointFile
 
 _STATES = {
@@ -26,22 +29,20 @@ def offline_status(state: Path, why: str, clock: Clock) -> dict[str, object]:
     """
     Status document of the checkpoint in *state*; *why* is the sentence about the daemon.
 
-    Nothing in it was looked up on the machine: ``running`` is false, and states are the ones last saved.
-
-    Raises:
-        CheckpointError: There is a checkpoint and no generation of it can be believed.
+    Nothing in it was looked up on the machine: ``running`` is false, and states are the ones last saved. Where no
+    generation can be read or believed, ``checkpoint.error`` says why and the rest is empty.
     """
-    checkpoint = CheckpointFile(state).peek().checkpoint
+    checkpoint, error, findings = _look(state)
     document: dict[str, object] = {
         "apiVersion": API_VERSION,
         "kind": "Status",
         "running": False,
         "why": why,
-        "checkpoint": {"path": str(state), "error": None, "found": checkpoint is not None},
+        "checkpoint": {"path": str(state), "error": error, "found": checkpoint is not None},
         "nodes": [],
         "groups": [],
         "containers": [],
-        "findings": [],
+        "findings": findings,
     }
     if checkpoint is None:
         return document
@@ -55,7 +56,7 @@ def offline_status(state: Path, why: str, clock: Clock) -> dict[str, object]:
                 "runtime": pin.runtime.value,
                 "cgroup": pin.cgroup,
                 "qos": "Guaranteed",
-                "request": {b.type: b.size_bytes for b in checkpoint.books.assignments.get(pin.owner, ())},
+                "request": _sizes(checkpoint.books.assignments.get(pin.owner, ())),
                 "nodes": list(pin.nodes),
                 "state": _STATES[pin.phase] if pin.ended_ns is None else "ended",
                 "message": pin.message,
@@ -86,3 +87,23 @@ def offline_status(state: Path, why: str, clock: Clock) -> dict[str, object]:
         "containers": sorted(rows, key=lambda r: str(r["cgroup"])),
     }
     return document
+
+
+def _look(state: Path) -> tuple[Checkpoint | None, str | None, list[dict[str, str]]]:
+    """The best generation, why there is none, and findings about damaged ones."""
+    try:
+        loaded = CheckpointFile(state).peek()
+    except CheckpointError as exc:
+        return None, str(exc), []
+    findings = [{"code": "checkpoint-damaged", "message": damaged.reason} for damaged in loaded.damaged]
+    if loaded.checkpoint is None and loaded.damaged:
+        return None, loaded.damaged[0].reason, findings
+    return loaded.checkpoint, None, findings
+
+
+def _sizes(blocks: Iterable[Block]) -> dict[str, int]:
+    """Bytes per type; somebody else's pin may have several blocks of one."""
+    sizes: dict[str, int] = {}
+    for block in blocks:
+        sizes[block.type] = sizes.get(block.type, 0) + block.size_bytes
+    return dict(sorted(sizes.items()))
