@@ -125,6 +125,10 @@ _views = st.builds(
     assignments=st.integers(0, 1000),
     exclusion=st.none() | st.sampled_from(Exclusion),
     kernel_free=_sizes,
+    normal=st.booleans(),
+    own=st.booleans(),
+    resident=_signed,
+    ended=st.booleans(),
 )
 _hints = st.builds(Hint, affinity=st.none() | _node_sets, preferred=st.booleans())
 _providers = st.builds(ProviderHints, resource=_text, hints=st.none() | st.lists(_hints, max_size=3).map(tuple))
@@ -140,6 +144,7 @@ _explanations = st.builds(
     tie_break=_text,
     would_fit=_text,
     hints=st.lists(_providers, max_size=2).map(tuple),
+    distances=st.dictionaries(_ids.map(NodeId), st.dictionaries(_ids.map(NodeId), st.integers(0, 255))),
 )
 _tables = st.builds(
     MemoryTable, total=_bytes, system_reserved=_bytes, allocatable=_bytes, reserved=_bytes, free=_signed

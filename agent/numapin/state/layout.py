@@ -78,6 +78,10 @@ class View(Strict, frozen=True, omit_defaults=True):
     assignments: int
     exclusion: Exclusion | None = None
     kernel_free: dict[MemoryType, int] = {}
+    normal: bool = True
+    own: bool = False
+    resident: int = 0
+    ended: bool = False
 
 
 class ExplanationOnDisk(Strict, frozen=True, omit_defaults=True):
@@ -93,6 +97,7 @@ class ExplanationOnDisk(Strict, frozen=True, omit_defaults=True):
     tie_break: str = ""
     would_fit: str = ""
     hints: tuple[ProviderOnDisk, ...] = ()
+    distances: dict[int, dict[int, int]] = {}
 
 
 class OwnerOnDisk(Strict, frozen=True):
@@ -244,6 +249,7 @@ def explanation(record: Explanation) -> ExplanationOnDisk:
         record.tie_break,
         record.would_fit,
         tuple([_provider(p) for p in record.hints]) if record.hints else (),
+        {int(a): {int(b): d for b, d in row.items()} for a, row in record.distances.items()},
     )
 
 
@@ -265,6 +271,7 @@ def read_explanation(found: ExplanationOnDisk) -> Explanation:
         tie_break=found.tie_break,
         would_fit=found.would_fit,
         hints=tuple(_read_provider(p) for p in found.hints),
+        distances={NodeId(a): {NodeId(b): d for b, d in row.items()} for a, row in found.distances.items()},
     )
 
 
@@ -277,6 +284,10 @@ def _view(view: NodeView) -> View:
         view.assignments,
         view.exclusion,
         _sizes(view.kernel_free),
+        view.normal,
+        view.own,
+        view.resident,
+        view.ended,
     )
 
 
@@ -289,6 +300,10 @@ def _read_view(found: View) -> NodeView:
         assignments=found.assignments,
         exclusion=found.exclusion,
         kernel_free=found.kernel_free,
+        normal=found.normal,
+        own=found.own,
+        resident=found.resident,
+        ended=found.ended,
     )
 
 
