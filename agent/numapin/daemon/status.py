@@ -15,7 +15,6 @@ from numapin.daemon.agent import Agent
 from numapin.daemon.documents import API_VERSION, node_tables
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.model.container import ContainerKind, QosClass
-from numapin.model.nodeset import NodeSet
 from numapin.planner.accounting import misfits
 
 
@@ -53,7 +52,7 @@ def container_row(view: Tracked) -> dict[str, object]:
         "state": view.state.value,
         "message": view.message,
         "repairs": view.repairs,
-        "findings": [*record.doubts, *record.findings, *verdict.findings],
+        "findings": list(dict.fromkeys((*record.doubts, *record.findings, *verdict.findings))),
     }
 
 
@@ -140,8 +139,8 @@ def _findings(agent: Agent, about: About) -> list[tuple[str, str]]:
     outside = agent.machine.topology.with_memory - agent.machine.usable
     if outside:
         found.append(
-            ("cpu-less-nodes", f"nodes {NodeSet(outside.mask)} have memory but no CPUs and are not used; "
-             "name them in nodes.cpu_less to use them"),
+            ("cpu-less-nodes", f"node {outside} has memory but no CPUs and is not used; "
+             "name it in nodes.cpu_less to use it"),
         )  # fmt: skip
     found += [("promise-does-not-fit", f"{o}: {s}") for o, s in misfits(agent.ledger.books).items()]
     if agent.ledger.save_error is not None:
