@@ -12,6 +12,9 @@ from numapin.model.quantity import format_bytes
 
 Row = Mapping[str, Any]
 
+WIDE = 100
+"""Terminals from this width on get bars and every column."""
+
 _WARN = ("refused", "failed", "deferred", "unpinned")
 
 
@@ -22,17 +25,17 @@ def render_status(document: Row) -> None:
     if not document["running"] and not document["checkpoint"]["found"]:
         return
     out.print()
-    out.print(_nodes(document["nodes"], bars=out.width >= 100, ascii_only=out.encoding.lower() != "utf-8"))
+    out.print(_nodes(document["nodes"], bars=out.width >= WIDE, ascii_only=out.encoding.lower() != "utf-8"))
     if document["groups"]:
         groups = ", ".join(str(NodeSet.from_ids(g)) for g in document["groups"])
         out.print(f"Groups of nodes tied by one container's memory: {groups}")
     out.print()
     containers = document["containers"]
     if containers:
-        out.print(_containers(containers, classes=False))
+        out.print(_containers(containers, "CONTAINER", "NAME", "RUNTIME", "REQUEST", "NODES", "STATE"))
         for row in containers:
             if row["message"]:
-                out.print(f"  {safe(_label(row))}: {row['state']}: {safe(row['message'], limit=600)}")
+                out.print(_sentence(row, row["message"]))
     else:
         out.print("No Guaranteed container.")
     for held in document.get("held", ()):
@@ -52,11 +55,12 @@ def render_containers(document: Row) -> None:
     if not rows:
         out.print("No containers found.")
         return
-    out.print(_containers(rows, classes=True))
+    more = ("RUNTIME", "CLASS", "RULE") if out.width >= WIDE else ("CLASS",)
+    out.print(_containers(rows, "CONTAINER", "NAME", *more, "REQUEST", "NODES", "STATE"))
     for row in rows:
         for sentence in filter(None, (row["message"], *row["findings"])):
             if row["state"] not in ("pinned", "not-managed"):
-                out.print(f"  {safe(_label(row))}: {row['state']}: {safe(sentence, limit=600)}")
+                out.print(_sentence(row, sentence))
 
 
 def _headline(document: Row) -> str:
@@ -94,7 +98,7 @@ def _nodes(nodes: Sequence[Row], *, bars: bool, ascii_only: bool) -> object:
             continue
         group = str(NodeSet.from_ids(node["cells"])) if len(node["cells"]) > 1 else ""
         name = str(node["id"])
-        for kind, memory in node["memory_map"].items():
+        for kind, memory in sorted(node["memory_map"].items(), key=_memory_first):
             if not memory["total"]:
                 continue
             share = memory["reserved"] / memory["allocatable"] if memory["allocatable"] > 0 else 0.0
@@ -107,29 +111,39 @@ def _nodes(nodes: Sequence[Row], *, bars: bool, ascii_only: bool) -> object:
     return table
 
 
-def _containers(rows: Sequence[Row], *, classes: bool) -> object:
-    columns = ["CONTAINER", "NAME", "RUNTIME", "REQUEST", "NODES", "STATE"]
-    if classes:
-        columns[3:3] = ["CLASS", "RULE"]
+def _containers(rows: Sequence[Row], *columns: str) -> object:
     table = grid(*columns)
     for row in rows:
-        cells = [safe(row["id"])[:12], safe(_name(row)), row["runtime"] or ""]
-        if classes:
-            cells += [row["qos"], row["rule"]]
-        state = row["state"].upper() if row["state"] in _WARN else row["state"]
-        cells += [_request(row["request"]), str(NodeSet.from_ids(row["nodes"])) or "-", state]
-        table.add_row(*cells)
+        cells = {
+            "CONTAINER": row["id"][:12],
+            "NAME": _name(row),
+            "RUNTIME": row["runtime"] or "",
+            "CLASS": row["qos"],
+            "RULE": row.get("rule", ""),
+            "REQUEST": _request(row["request"]),
+            "NODES": str(NodeSet.from_ids(row["nodes"])) or "-",
+            "STATE": row["state"].upper() if row["state"] in _WARN else row["state"],
+        }
+        table.add_row(*[safe(cells[c]) for c in columns])
     return table
 
 
 def _request(request: Mapping[str, int]) -> str:
-    parts = [f"{format_bytes(n)}" + ("" if t == "memory" else f" {t}") for t, n in request.items()]
-    return " + ".join(parts) or "-"
+    sizes = sorted(request.items(), key=_memory_first)
+    return " + ".join(format_bytes(n) + ("" if t == "memory" else f" {t}") for t, n in sizes) or "-"
+
+
+def _memory_first(item: tuple[str, Any]) -> tuple[bool, str]:
+    return item[0] != "memory", item[0]
 
 
 def _name(row: Row) -> str:
     pod = row.get("pod_name") or row.get("pod_uid")
-    return f"{pod}/{row['name']}" if pod else ("" if row["name"] == row["id"] else str(row["name"]))
+    return "/".join(part for part in (pod, row["name"] if row["name"] != row["id"] else "") if part)
+
+
+def _sentence(row: Row, text: str) -> str:
+    return f"  {safe(_label(row))}: {safe(row['state'])}: {safe(text, limit=600)}"
 
 
 def _label(row: Row) -> str:

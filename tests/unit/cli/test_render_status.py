@@ -1,0 +1,160 @@
+"""Tables of status and containers: golden at two widths, and names that try to break them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from numapin.cli.render_status import format_age, render_containers, render_status
+from support.golden import DATA, golden
+
+HOSTILE = "[bold red]x[/] \x1b[2J\x1b]0;title\x07\r\n\u202etxet\u2028 :skull: {0} %s " + "A" * 300
+
+
+def status() -> Any:
+    """The golden status of a daemon that runs."""
+    return json.loads((DATA / "status-v1.json").read_text()) | {"version": "9.9.9"}
+
+
+def containers() -> Any:
+    """The golden list."""
+    return json.loads((DATA / "containers-v1.json").read_text())
+
+
+def stopped() -> Any:
+    """What `offline_status` makes of a checkpoint of the same host."""
+    document = status()
+    keep = ("apiVersion", "kind", "nodes", "groups", "containers", "policy", "boot_id")
+    state = {"path": "/var/lib/numapin/state.json", "error": None, "found": True}
+    more = {"running": False, "why": "no numapin daemon answers", "findings": [], "saved_seconds_ago": 4000}
+    return {k: document[k] for k in keep} | more | {"checkpoint": state}
+
+
+def shown(render: Callable[[Any], None], document: Any, capsys: pytest.CaptureFixture[str]) -> str:
+    """What is printed, without blanks at line ends."""
+    render(document)
+    return "".join(line.rstrip() + "\n" for line in capsys.readouterr().out.splitlines())
+
+
+@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize(
+    ("name", "render", "document"),
+    [
+        ("status", render_status, status),
+        ("stopped", render_status, stopped),
+        ("containers", render_containers, containers),
+    ],
+)
+def test_tables(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+    name: str,
+    render: Callable[[Any], None],
+    document: Callable[[], Any],
+) -> None:
+    """The whole output at both widths is the golden one, and no line is wider than the terminal."""
+    monkeypatch.setenv("COLUMNS", str(width))
+
+    text = shown(render, document(), capsys)
+
+    assert golden(f"render/{name}-{width}.txt", text) == text
+    assert max(map(len, text.splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize("field", ["id", "name", "pod_name", "message", "cgroup", "runtime", "rule", "state"])
+def test_hostile_text(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, field: str
+) -> None:
+    """Escapes, markup, line ends, direction marks and very long names of a container steer nothing."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    for render, document in ((render_status, status()), (render_containers, containers())):
+        for row in document["containers"]:
+            row[field] = HOSTILE
+
+        text = shown(render, document, capsys)
+
+        assert not any(c in text for c in "\x1b\x07\r\u202e\u2028")
+        assert all(c.isprintable() or c == "\n" for c in text)
+        assert max(map(len, text.splitlines())) <= width
+
+
+def test_hostile_findings(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sentences that quote a container's metadata, names of what is held and errors are tamed too."""
+    monkeypatch.setenv("COLUMNS", "120")
+    document = status()
+    document["findings"] = [{"code": "x", "message": HOSTILE}]
+    document["held"][0]["name"] = HOSTILE
+    down = stopped()
+    down["why"] = HOSTILE
+    down["checkpoint"] = {"path": HOSTILE, "error": HOSTILE, "found": False}
+    rows = containers()
+    rows["containers"][0]["findings"] = [HOSTILE]
+
+    text = "".join(
+        shown(render, found, capsys)
+        for render, found in ((render_status, document), (render_status, down), (render_containers, rows))
+    )
+
+    assert all(c.isprintable() or c == "\n" for c in text)
+
+
+def test_nothing_is_cut(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a narrow terminal the numbers fold at worst; each is there once the blanks are taken out."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    text = shown(render_status, status(), capsys)
+
+    for word in ("9 GiB", "1 GiB", "15 GiB", "REFUSED", "pinned-by-others", "1-2"):
+        assert word in text
+
+
+def test_a_terminal_without_unicode(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output to a file carries no colour and no cursor codes at any width."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+    text = shown(render_status, status(), capsys)
+
+    assert "\x1b" not in text
+    assert "numapin 9.9.9 | policy restricted, container scope | cgroup v2 | up 1 h 2 min" in text
+
+
+def test_no_containers(capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty host says so in a sentence."""
+    document = status() | {"containers": [], "held": [], "groups": [], "counts": {"Guaranteed": 0}}
+
+    assert "No Guaranteed container." in shown(render_status, document, capsys)
+    assert shown(render_containers, {"containers": []}, capsys) == "No containers found.\n"
+
+
+def test_a_dry_run_and_no_pass_yet(capsys: pytest.CaptureFixture[str]) -> None:
+    """Both are said at the top."""
+    text = shown(render_status, status() | {"dry_run": True, "last_full_pass_seconds_ago": None}, capsys)
+
+    assert "DRY RUN" in text
+    assert "no full pass yet" in text
+
+
+def test_nothing_to_show(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without daemon and checkpoint there are two sentences; with a damaged one its error."""
+    document = stopped()
+    document["checkpoint"] = {"path": "/s.json", "error": None, "found": False}
+    damaged = copy.deepcopy(document)
+    damaged["checkpoint"]["error"] = "checkpoint /s.json: not JSON"
+
+    assert "There is no checkpoint /s.json either." in shown(render_status, document, capsys)
+    assert "Its checkpoint cannot be shown: checkpoint /s.json: not JSON" in shown(render_status, damaged, capsys)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (59, "59 s"), (60, "1 min"), (61, "1 min 1 s"), (3600, "1 h"), (11520, "3 h 12 min")],
+)
+def test_ages(seconds: int, text: str) -> None:
+    """Two units at most."""
+    assert format_age(seconds) == text
