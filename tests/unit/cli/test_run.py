@@ -1,0 +1,141 @@
+"""``numapin run``: what keeps it from starting, each with its sentence and its exit status."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from numapin.cli.main import main
+from numapin.kernel.cgroup_mounts import CgroupVersion
+from numapin.state.lock import DaemonLock
+from support.cgroup_trees import GIB, CgroupTree
+from support.machines import NODES, even, write_machine
+from support.privilege import unprivileged
+from support.trees import write_tree
+
+
+def machine(root: Path) -> Path:
+    """A machine on which the daemon would start."""
+    write_machine(root, even(2, memory=10 * GIB))
+    CgroupTree(root, nodes="0-1")
+    return root
+
+
+def spoil_configuration(root: Path) -> None:
+    """Two files with a problem each."""
+    write_tree(root, {"etc/numapin/numapin.toml": "polcy = 1\n", "etc/numapin/conf.d/a.toml": "policy = 'x'\n"})
+
+
+def spoil_reservation(root: Path) -> None:
+    """More is reserved than a node has."""
+    write_tree(root, {"etc/numapin/numapin.toml": "[reserved.node.1]\nmemory = '11Gi'\n"})
+
+
+def spoil_sysfs(root: Path) -> None:
+    """A garbled list of online nodes."""
+    write_tree(root, {f"{NODES}/online": "0-\n"})
+
+
+def spoil_meminfo(root: Path) -> None:
+    """A node whose memory cannot be understood."""
+    write_tree(root, {f"{NODES}/node1/meminfo": "MemTotal lots\n"})
+
+
+def spoil_cgroups(root: Path) -> None:
+    """No cpuset."""
+    write_tree(root, {"sys/fs/cgroup/cgroup.controllers": "cpu memory pids\n"})
+
+
+def spoil_checkpoint(root: Path) -> None:
+    """Something in the checkpoint's place that is no file."""
+    (root / "var/lib/numapin/state.json").mkdir(parents=True)
+
+
+def spoil_state_directory(root: Path) -> None:
+    """The state directory is a link to elsewhere."""
+    (root / "var/lib").mkdir(parents=True)
+    (root / "elsewhere").mkdir()
+    (root / "var/lib/numapin").symlink_to(root / "elsewhere")
+
+
+def spoil_lock(root: Path) -> None:
+    """The lock is a link to elsewhere."""
+    (root / "run/numapin").mkdir(parents=True)
+    (root / "run/numapin/lock").symlink_to(root / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "status", "words"),
+    [
+        (spoil_configuration, 6, ["numapin.toml: polcy: unknown key; did you mean policy?", "a.toml: policy: "]),
+        (spoil_reservation, 6, ["numapin.toml", "reserved.node.1.memory", "reserve less"]),
+        (spoil_sysfs, 1, [f"{NODES}/online"]),
+        (spoil_meminfo, 1, [f"{NODES}/node1/meminfo"]),
+        (spoil_cgroups, 1, ["no cpuset controller under", "boot with cgroup v2"]),
+        (spoil_checkpoint, 1, ["var/lib/numapin/state.json", "cannot be read"]),
+        (spoil_state_directory, 1, ["var/lib/numapin", "symbolic link"]),
+        (spoil_lock, 1, ["run/numapin/lock", "symbolic link"]),
+    ],
+)
+def test_what_keeps_it_from_starting(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    spoil: Callable[[Path], None],
+    status: int,
+    words: list[str],
+) -> None:
+    """Each is a sentence with the path and what to do, the stated exit status, and no trace of the program."""
+    machine(tmp_path)
+    spoil(tmp_path)
+
+    assert main(["run", "--root", str(tmp_path)]) == status
+    error = capfd.readouterr().err
+    assert [w for w in words if w not in error] == []
+    assert "Traceback" not in error
+    assert "internal error" not in error
+
+
+@pytest.mark.parametrize("version", list(CgroupVersion))
+def test_what_keeps_it_from_starting_writes_nothing(tmp_path: Path, version: CgroupVersion) -> None:
+    """A daemon that cannot use its state directory touches no cgroup."""
+    write_machine(tmp_path, even(2, memory=10 * GIB))
+    tree = CgroupTree(tmp_path, version, nodes="0-1")
+    path = tree.add("/system.slice/docker-" + "a" * 64 + ".scope", memory=GIB, quota=50_000)
+    spoil_checkpoint(tmp_path)
+    before = (path / "cpuset.mems").stat().st_mtime_ns
+
+    assert main(["run", "--root", str(tmp_path)]) == 1
+    assert before == (path / "cpuset.mems").stat().st_mtime_ns
+
+
+def test_a_second_daemon(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """It names the process that holds the lock, and leaves its socket and state alone."""
+    machine(tmp_path)
+    write_tree(tmp_path, {"run/numapin/": ""})
+    with DaemonLock(tmp_path / "run/numapin/lock"):
+        assert main(["run", "--root", str(tmp_path)]) == 1
+
+    error = capfd.readouterr().err
+    assert f"numapin is already running: process {os.getpid()} holds {tmp_path}/run/numapin/lock" in error
+    assert not (tmp_path / "var").exists()
+
+
+def test_without_root(capsys: pytest.CaptureFixture[str]) -> None:
+    """On a real machine it needs root, exit 4, and says what works without."""
+    with unprivileged():
+        assert main(["run"]) == 4
+
+    error = capsys.readouterr().err
+    assert "numapin run must be root" in error
+    assert "numapin topology" in error
+
+
+def test_a_configuration_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that was named must exist."""
+    machine(tmp_path)
+
+    assert main(["run", "--root", str(tmp_path), "--config", str(tmp_path / "none.toml")]) == 6
+    assert f"{tmp_path}/none.toml: there is no such file" in capsys.readouterr().err
