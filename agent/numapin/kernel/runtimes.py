@@ -94,8 +94,8 @@ class RuntimeFiles:
     def refresh(self) -> None:
         """List the runtimes' directories again; files that cannot be read are passed over here."""
         found: dict[str, ContainerName] = {}
-        for state in self._direct_states():
-            self._offer(found, state.cgroup, Path(state.source).parent.name, state.runtime)
+        for state, runtime in self._direct_states():
+            self._offer(found, state.cgroup, Path(state.source).parent.name, runtime)
         for base in self._paths.tasks:
             for namespace in self._listed(base):
                 if namespace in _OWN_NAMESPACES:
@@ -244,20 +244,21 @@ class RuntimeFiles:
         )
         return state or self._load(base, parts, "status", lambda text, source: parse_crun_status(text, source=source))
 
-    def _direct_states(self) -> Iterator[RuntimeState]:
+    def _direct_states(self) -> Iterator[tuple[RuntimeState, Runtime]]:
+        """The states of containers without telling names, and whose container each is: who keeps a task's state."""
         for base in self._paths.states:
             for name in self._listed(base):
                 with contextlib.suppress(KernelError):
                     state = self._state(base, name)
                     if state is not None:
-                        yield state
+                        yield state, state.runtime
         for base in self._paths.task_states:
             for namespace in self._listed(base):
                 for name in self._listed(f"{base}/{namespace}") if namespace not in _OWN_NAMESPACES else ():
                     with contextlib.suppress(KernelError):
                         state = self._state(base, namespace, name)
                         if state is not None:
-                            yield state
+                            yield state, Runtime.CONTAINERD
 
     def _docker_name(self, name: ContainerName) -> str | None:
         with contextlib.suppress(KernelError):

@@ -176,6 +176,16 @@ def test_ctr_containers_have_free_names(tmp_path: Path) -> None:
     assert (record.id, record.runtime, record.cgroup) == ("x1", Runtime.CONTAINERD, "/default/x1")
 
 
+def test_a_tasks_state_leaves_it_containerds(tmp_path: Path) -> None:
+    """When runc has written the state of a containerd task, the container is containerd's as before."""
+    tree = CgroupTree(tmp_path)
+    tree.add("/default/x1", memory=GIB)
+    tree.task("default", "x1", oci(memory=GIB, cgroups_path="/default/x1"))
+    tree.runc("x1", "/default/x1", base="/run/containerd/runc/default")
+
+    assert Runtime.CONTAINERD is tree.only().runtime
+
+
 @BOTH
 def test_runc_and_crun_by_hand(tmp_path: Path, version: CgroupVersion) -> None:
     """Without any telling name only the runtime's state says that a cgroup is a container (trap 33)."""
