@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from numapin.model.memory import Books, MemoryType, NodeState
 from numapin.model.nodeset import NodeId, NodeSet
 from numapin.model.plan import Request
-from numapin.planner.subsets import EXHAUSTIVE_NODES, Search, Steps, Vector
+from numapin.planner.subsets import Search
 from numapin.planner.ties import Taste, best_subset
+from numapin.planner.witness import EXHAUSTIVE_NODES, Steps, Vector
 
 
 @dataclass(frozen=True, slots=True)

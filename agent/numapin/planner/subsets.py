@@ -8,30 +8,15 @@ One memory type is exact for any number of nodes: going from the highest id down
 largest of the rest still suffice. Several types make the question NP-hard (it contains the partition problem); then
 the same walk asks a search with bounds for each node. That search is exhaustive up to ten nodes; above, it stops
 after a number of steps, and what it gives up is then only the tie-break (a higher id than needed) or, more rarely,
-the width (a node more than needed). `Search.exact` says whether that happened. Units are the caller's.
+the width (a few nodes more than needed). `Search.exact` says whether that happened. Units are the caller's.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from operator import mul
 
-Vector = tuple[int, ...]
-
-EXHAUSTIVE_NODES = 10
-"""Up to here every search runs to its end."""
-DEEPEST = 200
-"""Most nodes the exhaustive search picks one inside the other (the interpreter's stack)."""
-
-
-class Steps:
-    """What one decision may still spend on searches of more than ten nodes; about a microsecond each."""
-
-    __slots__ = ("left",)
-
-    def __init__(self, nodes: int) -> None:
-        self.left = 1_500 + 30 * nodes
+from numapin.planner.witness import Steps, Vector, Witness
 
 
 class Search:
@@ -42,7 +27,7 @@ class Search:
     Needs of zero or less are met by nothing at all.
     """
 
-    __slots__ = ("_found", "_shares", "_steps", "caps", "exact", "need", "size")
+    __slots__ = ("_found", "_witness", "caps", "need", "size")
 
     def __init__(self, caps: Sequence[Vector], need: Vector, steps: Steps) -> None:
         wanted = [t for t, n in enumerate(need) if n > 0]
@@ -50,10 +35,17 @@ class Search:
         # More than the need is worth no more than the need; this sharpens every bound below.
         self.caps = [tuple(min(cap[t], need[t]) if cap[t] > 0 else 0 for t in wanted) for cap in caps]
         self.size = len(self.caps)
-        self.exact = True
-        self._steps = steps
+        self._witness = Witness(self.caps, self.need, steps)
         self._found: dict[int, Sequence[int]] = {}
-        self._shares: list[tuple[float, ...]] | None = None
+
+    @property
+    def exact(self) -> bool:
+        """False as soon as an answer could have been better with more steps."""
+        return self._witness.exact
+
+    def give_up(self) -> None:
+        """Note that the caller's answer could have been better with more steps."""
+        self._witness.exact = False
 
     def fewest(self) -> int | None:
         """Smallest number of nodes that is enough; ``None`` when all together are not."""
@@ -69,15 +61,19 @@ class Search:
                 return None
         if len(self.need) < 2 or lower == self.size:
             return lower
-        # One order of worth, cut where all needs are met, is an upper end; from there down each k is tried.
-        order = self._order(range(self.size), [1.0] * len(self.need))
+        # One order of worth, cut where all needs are met, is an upper end; the least k lies between.
+        order = self._witness.order(range(self.size), [1.0] * len(self.need))
         missing, upper = list(self.need), 0
         while max(missing) > 0:
             missing = [m - c for m, c in zip(missing, self.caps[order[upper]], strict=True)]
             upper += 1
         self._found[upper] = order[:upper]
-        while upper > lower and self.can(upper - 1):
-            upper -= 1
+        while lower < upper:
+            middle = (lower + upper) // 2
+            if self.can(middle):
+                upper = middle
+            else:
+                lower = middle + 1
         return upper
 
     def can(self, k: int) -> bool:
@@ -132,7 +128,7 @@ class Search:
                 top.without(cap[t]) >= top.need for top, t in zip(tops, dims, strict=True)
             )
             if can_drop and witness is not None and i in witness:
-                other = self._witness(range(i), missing, k - len(kept))
+                other = self._witness.find(range(i), missing, k - len(kept))
                 can_drop = other is not None
                 if other is not None:
                     witness = set(other)
@@ -150,85 +146,9 @@ class Search:
 
     def _first(self, k: int) -> Sequence[int] | None:
         """Some *k* of all nodes that are enough, remembered."""
-        if k not in self._found and (found := self._witness(range(self.size), self.need, k)) is not None:
+        if k not in self._found and (found := self._witness.find(range(self.size), self.need, k)) is not None:
             self._found[k] = found
         return self._found.get(k)
-
-    def _order(self, among: Sequence[int], weights: Sequence[float]) -> list[int]:
-        """*among* by weighted share of the needs, best first."""
-        if self._shares is None:
-            self._shares = [tuple(c / n for c, n in zip(cap, self.need, strict=True)) for cap in self.caps]
-        shares = self._shares
-        self._steps.left -= len(among) * (1 + len(weights)) // 3
-        worth = {i: sum(map(mul, shares[i], weights)) for i in among}
-        return sorted(among, key=worth.__getitem__, reverse=True)
-
-    def _witness(self, among: Sequence[int], need: Sequence[int], k: int) -> Sequence[int] | None:
-        """Some *k* of *among* that are enough; ``None`` when there are none or the steps ran out."""
-        dims = [t for t, n in enumerate(need) if n > 0]
-        if not dims:
-            return among[:k]
-        if k == 0:
-            return None
-        small = len(among) <= EXHAUSTIVE_NODES
-        weights = [full / n if n > 0 else 0.0 for full, n in zip(self.need, need, strict=True)]
-        order: list[int] = []
-        for _ in range(4):
-            if self._steps.left < 0 and not small:
-                self.exact = False
-                return None
-            order = self._order(among, weights)
-            sums = [sum(self.caps[i][t] for i in order[:k]) for t in range(len(need))]
-            if all(got >= n for got, n in zip(sums, need, strict=True)):
-                return order[:k]
-            reached = sum(w * got / full for w, got, full in zip(weights, sums, self.need, strict=True))
-            wanted = sum(w * max(n, 0) / full for w, n, full in zip(weights, need, self.need, strict=True))
-            if reached < wanted * (1 - 1e-9):
-                return None  # the best k by this measure fall short of it, so no k reach every need
-            # Weigh more what is short.
-            weights = [
-                w * min(4.0, max(0.25, n / max(got, 1))) for w, n, got in zip(weights, need, sums, strict=True)
-            ]
-        if k > DEEPEST:
-            self.exact = False
-            return None
-        items = [tuple(self.caps[i][t] for t in dims) for i in order]
-        return self._exhaust(order, items, [need[t] for t in dims], k)
-
-    def _exhaust(self, order: list[int], items: list[Vector], need: list[int], k: int) -> list[int] | None:
-        """Depth first over *items*, with bounds; equal nodes are tried once."""
-        size, dims = len(items), range(len(need))
-        most = [[0] * len(need) for _ in range(size + 1)]
-        for i in range(size - 1, -1, -1):
-            most[i] = [max(most[i + 1][t], items[i][t]) for t in dims]
-        # A quarter of what is left, so that later questions of the same decision get their share.
-        floor = self._steps.left - self._steps.left // 4 if size > EXHAUSTIVE_NODES else None
-        chosen: list[int] = []
-
-        def extend(start: int, missing: list[int], picks: int) -> bool:
-            if max(missing) <= 0:
-                chosen.extend(range(start, start + picks))
-                return True
-            if picks == 0:
-                return False
-            tried: Vector | None = None
-            for i in range(start, size - picks + 1):
-                if any(most[i][t] * picks < missing[t] for t in dims):
-                    return False
-                if items[i] == tried:
-                    continue
-                self._steps.left -= 2
-                if floor is not None and self._steps.left < floor:
-                    self.exact = False
-                    return False
-                tried = items[i]
-                chosen.append(i)
-                if extend(i + 1, [m - c for m, c in zip(missing, tried, strict=True)], picks - 1):
-                    return True
-                chosen.pop()
-            return False
-
-        return [order[i] for i in chosen] if extend(0, need, k) else None
 
 
 class _Top:

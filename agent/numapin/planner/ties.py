@@ -13,7 +13,8 @@ from itertools import combinations
 from math import comb
 
 from numapin.model.nodeset import NodeId, NodeSet
-from numapin.planner.subsets import EXHAUSTIVE_NODES, Search, Steps, Vector
+from numapin.planner.subsets import Search
+from numapin.planner.witness import EXHAUSTIVE_NODES, Steps, Vector
 
 COMPARED_SETS = 2_100
 """So many sets are compared one by one; all pairs of 64 nodes are below it, and so are all sets of ten."""
@@ -88,7 +89,7 @@ def best_subset(search: Search, ids: Sequence[int], k: int, base: int, taste: Ta
     plainest = search.smallest(k)
     if plainest is None:
         return None
-    search.exact = False
+    search.give_up()
     found_masks = [base | _mask(ids, plainest)]
     if taste.distances:
         found_masks += _around_seeds(search, ids, k, base, taste, steps)

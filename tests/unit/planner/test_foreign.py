@@ -124,6 +124,8 @@ def test_the_books_stay_sound(group: int, single: int, wanted: int, nodes: set[i
     taken = sum(b.size_bytes for b in books.assignments.get(THEIRS, ()))
     assert check(books) == ()
     assert min(sum(free(books)[:2]), free(books)[2]) >= 0
-    assert all(len(b.affinity) == 1 and b.affinity.issubset(NodeSet.of(*nodes)) for b in books.assignments.get(THEIRS, ()))
+    assert all(
+        len(b.affinity) == 1 and b.affinity.issubset(NodeSet.of(*nodes)) for b in books.assignments.get(THEIRS, ())
+    )
     assert (taken == wanted) == (note == "")
     assert before == release(books, THEIRS)

@@ -1,0 +1,196 @@
+"""
+The record of a decision in sentences: why these nodes, why none, and what would change that.
+
+Owns: every sentence that is read out of an `Explanation`, and the advice for containers that are not managed. Must
+never: say a number that is not in the record, or decide again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from numapin.model.memory import MEMORY, MemoryType
+from numapin.model.nodeset import NodeId, NodeSet
+from numapin.model.plan import Exclusion, Explanation, NodeView, ProviderHints, TopologyPolicy
+from numapin.planner.wording import amounts
+
+_OUTSIDE = (Exclusion.NOT_ALLOWED, Exclusion.MEMORYLESS)
+_SPOKEN_SETS = 4
+
+TIE_BREAKS: Mapping[str, str] = {
+    "only-set-that-fits": "no other set of as few nodes can take it",
+    "lowest-node-ids": "among sets of as few nodes that can take it the lowest ids win",
+    "closest-nodes": "among sets of as few nodes its nodes are the closest to each other",
+    "own-nodes": "among sets of as few nodes the one it had before wins",
+    "resident-pages": "among sets of as few nodes the one that already holds most of its pages wins",
+    "memory-of-ended-containers": "among sets of as few nodes the one its pod's ended containers used wins",
+    "other-providers": "its CPUs or devices want these nodes",
+    "already-assigned": "it keeps what it was promised before",
+}
+"""Sentence for each word in `Explanation.tie_break`."""
+
+_EXCLUDED: Mapping[Exclusion, str] = {
+    Exclusion.NOT_ALLOWED: "not allowed by its parent cgroups or the configuration",
+    Exclusion.TYPE_MISSING: "has no memory of a requested type",
+    Exclusion.IN_GROUP: "tied into group {cells}",
+    Exclusion.HOLDS_SINGLE: "too small alone; its single-node containers keep it out of a group",
+    Exclusion.TOO_SMALL: "too small alone, even when empty",
+    Exclusion.NOT_ENOUGH_FREE: "not enough free",
+    Exclusion.KERNEL_SHORT: "the kernel has fewer free pages than the books",
+    Exclusion.MEMORYLESS: "has no memory",
+    Exclusion.NOT_NORMAL: "movable memory only: never alone",
+}
+
+_BOTH = "limit both its memory and its CPU (docker run --memory 4g --cpus 2)"
+ADVICE: Mapping[str, str] = {
+    "pod-path": (
+        "to be placed, its pod must be Guaranteed: every container limits CPU and memory, and requests equal limits"
+    ),
+    "sandbox": "nothing is to be done: the containers of its pod are decided one by one",
+    "system-container": "qos.system_containers = true in the configuration manages system containers too",
+    "limits-partial": f"to be placed it must be Guaranteed: {_BOTH}",
+    "limits-none": f"to be placed it must be Guaranteed: {_BOTH}",
+    "limits-disagree": "give it a memory limit that its cgroup shows (docker update --memory 4g)",
+    "annotation-opt-out": "its annotation numapin.guaranteed=false opts out; leave it off to be placed by its limits",
+    "annotation-missing": "start it with the annotation numapin.guaranteed=true and a memory limit",
+    "standalone-never": "qos.standalone = limits in the configuration places containers outside Kubernetes too",
+}
+"""What makes a container managed, by the rule that says it is not."""
+
+
+def why_sentences(record: Explanation) -> tuple[str, ...]:
+    """
+    How an admitted request came to its nodes: size, choice, rivals, other providers; whole sentences.
+
+    A record of a refusal gives only what was asked and who else had a say; the refusal's own message has the rest.
+    """
+    said = [_asked(record)]
+    if record.chosen is not None:
+        said.append(_chosen(record, record.chosen))
+        others = [set_name(c, record) for c in record.candidates if c != record.chosen]
+        if others:
+            more = " and perhaps others" if len(others) == _SPOKEN_SETS else ""
+            room = "have" if len(others) > 1 or more else "has"
+            said.append(_capital(f"{_and(others[:_SPOKEN_SETS])}{more} also {room} room for it."))
+        if not record.preferred:
+            said.append(_not_preferred(record, record.chosen))
+    said += [f"The provider {p.resource} {_wish(p)}." for p in record.hints]
+    return tuple(said)
+
+
+def remedies(record: Explanation) -> tuple[str, ...]:
+    """What would make a refused request fit, the planner's own sentence first; empty for an admitted one."""
+    if record.chosen is not None:
+        return ()
+    said = [record.would_fit] if record.would_fit else []
+    smaller = largest_on_one_node(record)
+    if smaller is not None and 0 < smaller[1] < record.sizes[MEMORY]:
+        node, size = smaller
+        rest = _amounts({k: v for k, v in record.sizes.items() if k != MEMORY})
+        beside = f" beside its {rest}" if rest else ""
+        said.append(f"with a memory limit of {_at_most(size)} or less{beside} it would fit on node {node} now")
+    return tuple(said)
+
+
+def largest_on_one_node(record: Explanation) -> tuple[NodeId, int] | None:
+    """
+    The node that could take most memory for this request alone, and how many bytes; the other types stay as asked.
+
+    ``None`` when memory is not asked for, no node may serve alone, or other providers have a say.
+    """
+    if MEMORY not in record.sizes or any(p.hints is not None for p in record.hints):
+        return None
+    best: tuple[NodeId, int] | None = None
+    for view in record.nodes:
+        others = (k for k in record.sizes if k != MEMORY)
+        alone = view.exclusion not in _OUTSIDE and len(view.cells) == 1 and view.normal
+        if alone and all(offered(view, k) >= record.sizes[k] for k in others):
+            size = offered(view, MEMORY)
+            if best is None or size > best[1]:
+                best = view.node, size
+    return best
+
+
+def offered(view: NodeView, kind: MemoryType) -> int:
+    """Bytes of *kind* that both the books and the kernel have free on the node."""
+    free = view.free.get(kind, 0)
+    return min(free, view.kernel_free.get(kind, free))
+
+
+def node_verdict(view: NodeView, record: Explanation) -> str:
+    """What the decision found about one node, a few words."""
+    if record.chosen is not None and view.node in record.chosen:
+        return "chosen"
+    if view.exclusion is None:
+        return "has room"
+    return _EXCLUDED[view.exclusion].format(cells=view.cells)
+
+
+def set_name(nodes: NodeSet, record: Explanation) -> str:
+    """``node 0``, ``nodes 0-1``, or ``group 0-1`` where such a group was there before the decision."""
+    if len(nodes) == 1:
+        return f"node {nodes}"
+    is_group = any(view.cells == nodes for view in record.nodes)
+    return f"{'group' if is_group else 'nodes'} {nodes}"
+
+
+def _asked(record: Explanation) -> str:
+    needs = f"It needs {_amounts(record.sizes)}"
+    if record.width is None:
+        return needs + "."
+    if record.width == 1:
+        return f"{needs}, which one node could hold when empty."
+    return f"{needs}, for which {record.width} nodes are the fewest that could do, even when empty."
+
+
+def _chosen(record: Explanation, chosen: NodeSet) -> str:
+    rule, _, bounded = record.tie_break.partition("; ")
+    why = TIE_BREAKS.get(rule, rule)
+    note = " (found by a bounded search: a set with lower ids may exist)" if bounded else ""
+    name = set_name(chosen, record)
+    joined = "are" if name.startswith("nodes") else "is"
+    return _capital(f"{name} {joined} taken: {why}{note}.")
+
+
+def _not_preferred(record: Explanation, chosen: NodeSet) -> str:
+    if record.policy is TopologyPolicy.NONE:
+        return "The policy none asks no more than that it fits."
+    if record.width is not None and len(chosen) > record.width:
+        return f"More nodes than necessary; the policy {record.policy} allows that."
+    return f"Not every provider prefers these nodes; the policy {record.policy} allows that."
+
+
+def _wish(provider: ProviderHints) -> str:
+    """What another provider wanted, as the end of a sentence."""
+    if provider.hints is None:
+        return "has no preference"
+    sets = list(dict.fromkeys(h.affinity for h in provider.hints if h.preferred and h.affinity is not None))
+    if sets:
+        names = [f"node {s}" if len(s) == 1 else f"nodes {s}" for s in sets[:_SPOKEN_SETS]]
+        more = " or others" if len(sets) > _SPOKEN_SETS else ""
+        return f"prefers {' or '.join(names)}{more}"
+    if any(h.preferred for h in provider.hints):
+        return "can live with any nodes"
+    return "has no set of nodes that it prefers"
+
+
+def _amounts(sizes: Mapping[MemoryType, int]) -> str:
+    return amounts({k: sizes[k] for k in sorted(sizes, key=lambda k: (k != MEMORY, k))})
+
+
+def _at_most(size_bytes: int) -> str:
+    """IEC text of three figures, rounded down, so that what it says does fit."""
+    for unit, factor in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size_bytes >= factor:
+            scale = 100 if size_bytes < 10 * factor else 10 if size_bytes < 100 * factor else 1
+            return f"{size_bytes * scale // factor / scale:g} {unit}"
+    return f"{size_bytes} bytes"
+
+
+def _and(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
