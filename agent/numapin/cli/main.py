@@ -59,7 +59,7 @@ def main(argv: Sequence[str], verbs: Mapping[str, Verb] = VERBS) -> int:
 
 def _dispatch(argv: Sequence[str], verbs: Mapping[str, Verb]) -> int:
     only = argv[0] if argv and argv[0] in verbs else None
-    parser = build_parser(verbs, only=only)
+    parser = build_parser(verbs, only=only, words=argv)
     try:
         args = parser.parse_args(argv)
     except SystemExit as exc:  # argparse has printed help, version or usage

@@ -7,7 +7,7 @@ Owns: names, options and help. Must never: import a verb's module; `main` does s
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from numapin import __version__
 
@@ -22,15 +22,23 @@ class Verb:
     """
     One verb of ``numapin``; a plain class, since ``dataclasses`` would be a fifth of a start.
 
-    *module* has ``run(args: argparse.Namespace) -> ExitStatus``; *configure* adds the verb's options.
+    *module* has ``run(args: argparse.Namespace) -> ExitStatus``; *configure* adds the verb's options, and *extend*
+    those whose names depend on the words given.
     """
 
-    __slots__ = ("configure", "help", "module")
+    __slots__ = ("configure", "extend", "help", "module")
 
-    def __init__(self, module: str, help: str, configure: Callable[[argparse.ArgumentParser], None]) -> None:
+    def __init__(
+        self,
+        module: str,
+        help: str,
+        configure: Callable[[argparse.ArgumentParser], None],
+        extend: Callable[[argparse.ArgumentParser, Sequence[str]], None] | None = None,
+    ) -> None:
         self.module = module
         self.help = help
         self.configure = configure
+        self.extend = extend
 
 
 def _run(parser: argparse.ArgumentParser) -> None:
@@ -42,30 +50,58 @@ def _run(parser: argparse.ArgumentParser) -> None:
 
 
 def _status(parser: argparse.ArgumentParser) -> None:
-    _output(parser)
-    _socket(parser)
+    add_output(parser)
+    add_socket(parser)
     parser.add_argument(
         "--state",
-        type=_path,
+        type=path,
         metavar="FILE",
         help=f"checkpoint to show when no daemon answers (default: {DEFAULT_STATE})",
     )
 
 
 def _topology(parser: argparse.ArgumentParser) -> None:
-    _output(parser)
+    add_output(parser)
     _root(parser)
 
 
 def _containers(parser: argparse.ArgumentParser) -> None:
-    _output(parser)
-    _socket(parser)
+    add_output(parser)
+    add_socket(parser)
     parser.add_argument(
         "--root",
-        type=_path,
+        type=path,
         metavar="DIR",
         help="look at the cgroup tree below DIR directly, without a daemon (/ for this machine)",
     )
+
+
+def _explain(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "what",
+        metavar="ID",
+        help="a container's id or the beginning of it, its name, POD/NAME or its cgroup; or a code, as no-room",
+    )
+    add_output(parser)
+    add_socket(parser)
+    parser.add_argument(
+        "--state",
+        type=path,
+        metavar="FILE",
+        help=f"checkpoint to look in when no daemon answers (default: {DEFAULT_STATE})",
+    )
+
+
+def _plan(parser: argparse.ArgumentParser) -> None:
+    from numapin.cli.plan_options import configure
+
+    configure(parser)
+
+
+def _more_pages(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    from numapin.cli.plan_options import add_page_sizes
+
+    add_page_sizes(parser, words)
 
 
 def _checkpoint(parser: argparse.ArgumentParser) -> None:
@@ -73,14 +109,14 @@ def _checkpoint(parser: argparse.ArgumentParser) -> None:
     for name, text in (("show", "print the file"), ("verify", "check that the file can be believed")):
         sub = actions.add_parser(name, help=text, description=_sentence(text), allow_abbrev=False)
         sub.add_argument(
-            "file", nargs="?", type=_path, default=DEFAULT_STATE, metavar="FILE", help="(default: %(default)s)"
+            "file", nargs="?", type=path, default=DEFAULT_STATE, metavar="FILE", help="(default: %(default)s)"
         )
-        _output(sub)
+        add_output(sub)
 
 
 def _check_config(parser: argparse.ArgumentParser) -> None:
     _config(parser)
-    _output(parser)
+    add_output(parser)
 
 
 VERBS: Mapping[str, Verb] = {
@@ -88,18 +124,25 @@ VERBS: Mapping[str, Verb] = {
     "status": Verb("numapin.cli.status", "show the books, the groups and every Guaranteed container", _status),
     "topology": Verb("numapin.cli.topology", "show this machine's NUMA nodes", _topology),
     "containers": Verb("numapin.cli.containers", "list the containers found, with class and placement", _containers),
+    "explain": Verb("numapin.cli.explain", "say why a container is where it is, or what a code means", _explain),
+    "plan": Verb(
+        "numapin.cli.plan", "say what would happen to a container or a pod, changing nothing", _plan, _more_pages
+    ),
     "checkpoint": Verb("numapin.cli.checkpoint", "show or verify the saved state", _checkpoint),
     "check-config": Verb("numapin.cli.check_config", "read the configuration and name every problem", _check_config),
 }
 """Every verb, in the order of the help."""
 
 
-def build_parser(verbs: Mapping[str, Verb] = VERBS, *, only: str | None = None) -> argparse.ArgumentParser:
+def build_parser(
+    verbs: Mapping[str, Verb] = VERBS, *, only: str | None = None, words: Sequence[str] = ()
+) -> argparse.ArgumentParser:
     """
     The parser of the whole command line.
 
     ``verb`` in its namespace is ``None`` when none was given; it exits by itself (SystemExit) on ``--help``,
     ``--version`` (0) and usage errors (2). With *only*, the options of the other verbs are left out: nobody asked.
+    *words* are what is to be parsed, for options whose names are not all known beforehand.
     """
     parser = argparse.ArgumentParser(
         prog="numapin",
@@ -114,6 +157,8 @@ def build_parser(verbs: Mapping[str, Verb] = VERBS, *, only: str | None = None) 
             continue
         sub = choice.add_parser(name, help=verb.help, description=_sentence(verb.help), allow_abbrev=False)
         verb.configure(sub)
+        if verb.extend is not None:
+            verb.extend(sub, words)
     return parser
 
 
@@ -121,7 +166,7 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:] + "."
 
 
-def _path(text: str) -> object:
+def path(text: str) -> object:
     """A ``pathlib.Path``, imported only where a path is really given: ``status`` has none and starts in 25 ms."""
     from pathlib import Path
 
@@ -131,7 +176,7 @@ def _path(text: str) -> object:
 def _root(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--root",
-        type=_path,
+        type=path,
         default="/",
         metavar="DIR",
         help="read every path below DIR: a recorded or made-up machine (default: %(default)s)",
@@ -141,13 +186,13 @@ def _root(parser: argparse.ArgumentParser) -> None:
 def _config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config",
-        type=_path,
+        type=path,
         metavar="FILE",
         help=f"configuration file; conf.d beside it is read too (default: {DEFAULT_CONFIG}, which may be missing)",
     )
 
 
-def _socket(parser: argparse.ArgumentParser) -> None:
+def add_socket(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--socket",
         default=DEFAULT_SOCKET,
@@ -156,7 +201,7 @@ def _socket(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _output(parser: argparse.ArgumentParser) -> None:
+def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--output",

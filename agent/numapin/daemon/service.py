@@ -15,7 +15,9 @@ from pathlib import Path
 from numapin.daemon.agent import Agent
 from numapin.daemon.api import ApiServer, UnknownVerb
 from numapin.daemon.api_peer import Peer
+from numapin.daemon.basis import basis_document
 from numapin.daemon.config import load_config, under
+from numapin.daemon.explain import Known, explain_document
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.logs import Log, set_up_logging
 from numapin.daemon.loop import Loop
@@ -23,7 +25,7 @@ from numapin.daemon.machine import Machine
 from numapin.daemon.notify import Notifier
 from numapin.daemon.pinning import Writer
 from numapin.daemon.report import Reporter
-from numapin.daemon.status import About, containers_document, status_document, summary
+from numapin.daemon.status import About, container_row, containers_document, status_document, summary
 from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy, find_hierarchy
 from numapin.kernel.clock import Clock, SystemClock
 from numapin.kernel.discovery import Discovery
@@ -192,13 +194,19 @@ class Service:
 
     def _answer(self, verb: str, params: Mapping[str, object], peer: Peer) -> object:
         """One API answer: reading only, so every peer that was let in may have it."""
-        del params, peer
+        del peer
         now, wall = self._clock.monotonic_ns(), self._clock.wall_ns()
         match verb:
             case "status":
                 return status_document(self._agent, self._about, now_ns=now, wall_ns=wall)
             case "containers":
                 return containers_document(self._agent)
+            case "explain":
+                rows = [container_row(view) for view in self._agent.views.values()]
+                known = Known(rows, self._agent.ledger.pins, self._agent.ledger.refusals)
+                return explain_document(known, params.get("container"), {"from": "daemon"})
+            case "plan":
+                return basis_document(self._agent.machine, self._agent.ledger.books, wall_ns=wall)
             case _:
                 raise UnknownVerb(verb)
 

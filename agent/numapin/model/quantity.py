@@ -56,6 +56,19 @@ def parse_bytes(text: str) -> int:
     return int(value)
 
 
+def parse_page_size(text: str) -> int:
+    """
+    Bytes of one hugepage from what follows ``hugepages-`` (``2Mi``, ``1Gi``, ``64Ki``).
+
+    Raises:
+        ValueError: Not a size, no power of two, or below 4 KiB.
+    """
+    size = parse_bytes(text)
+    if size < 4096 or size & (size - 1):
+        raise ValueError(f"{text[:60]!r} is no page size; write a power of two such as 2Mi or 1Gi")
+    return size
+
+
 def format_bytes(size_bytes: int) -> str:
     """Short IEC text for people (``1.5 GiB``, ``512 MiB``, ``0``); rounded to three figures, never to be parsed."""
     if size_bytes < 0:

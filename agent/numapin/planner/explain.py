@@ -79,17 +79,45 @@ def why_sentences(record: Explanation) -> tuple[str, ...]:
 
 
 def remedies(record: Explanation) -> tuple[str, ...]:
-    """What would make a refused request fit, the planner's own sentence first; empty for an admitted one."""
+    """What would make a refused request fit, a clause each; empty for an admitted one."""
     if record.chosen is not None:
         return ()
-    said = [record.would_fit] if record.would_fit else []
+    said = [
+        f"add {kind} to a node that it may use (write the pool's nr_hugepages)"
+        for kind in record.sizes
+        if kind != MEMORY and not any(v.allocatable.get(kind) for v in record.nodes if v.exclusion not in _OUTSIDE)
+    ]
+    if (nearest := _nearest(record)) is not None:
+        said.append(f"with {_amounts(nearest[1])} more free on node {nearest[0]} it would fit there")
+    if record.candidates and record.policy in (TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE):
+        best = set_name(record.candidates[0], record)
+        said.append(
+            "the policy best-effort would take what is nearest to all that its providers want"
+            if any(p.hints is not None for p in record.hints)
+            else f"the policy best-effort would take {best} now"
+        )
     smaller = largest_on_one_node(record)
     if smaller is not None and 0 < smaller[1] < record.sizes[MEMORY]:
         node, size = smaller
         rest = _amounts({k: v for k, v in record.sizes.items() if k != MEMORY})
         beside = f" beside its {rest}" if rest else ""
         said.append(f"with a memory limit of {_at_most(size)} or less{beside} it would fit on node {node} now")
+    if not said and record.would_fit:
+        said.append(record.would_fit)
     return tuple(said)
+
+
+def _nearest(record: Explanation) -> tuple[NodeId, dict[MemoryType, int]] | None:
+    """The node that could take the request alone if it were freer, and lacks least; bytes by type."""
+    if any(p.hints is not None for p in record.hints):
+        return None
+    best: tuple[NodeId, dict[MemoryType, int]] | None = None
+    for view in record.nodes:
+        if view.normal and view.exclusion in (Exclusion.NOT_ENOUGH_FREE, Exclusion.KERNEL_SHORT):
+            lacks = {k: size - have for k, size in record.sizes.items() if (have := offered(view, k)) < size}
+            if best is None or sum(lacks.values()) < sum(best[1].values()):
+                best = view.node, lacks
+    return best
 
 
 def largest_on_one_node(record: Explanation) -> tuple[NodeId, int] | None:

@@ -1,0 +1,257 @@
+"""
+What each stable code means: one paragraph a code, for ``numapin explain CODE``.
+
+Owns: the only table of all codes. Must never: import anything; a test holds it against the codes in the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+REFUSALS: Mapping[str, str] = {
+    "does-not-fit": (
+        "Refusal. Not even all nodes that the container may use together could hold the request when empty, after "
+        "what is reserved for the system and in hugepage pools. Lower its limit, reserve less, or allow it more "
+        "nodes."
+    ),
+    "no-room": (
+        "Refusal. An empty machine could hold the request, but what is free now cannot under the rule that groups "
+        "of nodes are disjoint: a request goes to one node outside every group, to one existing group as a whole, "
+        "or to several unused nodes that become a group. It is tried again when memory is released."
+    ),
+    "not-fewest-nodes": (
+        "Refusal under the policy restricted. The request would fit on more nodes than an empty machine needs for "
+        "it, or into an existing group; restricted insists on the fewest. It is tried again when memory is "
+        "released; the policy best-effort would take the wider set."
+    ),
+    "not-single-node": (
+        "Refusal under the policy single-numa-node. No single node outside a group has room for the request. The "
+        "policies restricted and best-effort may use several nodes."
+    ),
+    "hints-disagree": (
+        "Refusal. Memory fits somewhere, but not on nodes that its CPUs or devices prefer, and the policy insists "
+        "that all agree. Free memory there, give it other CPUs, switch the provider off in the configuration, or "
+        "use the policy best-effort."
+    ),
+    "unknown-type": (
+        "Refusal. No allowed node has memory of a requested type, such as hugepages of that size. Add pages to a "
+        "node's pool (nr_hugepages), or change the container's hugepage limit."
+    ),
+}
+
+EXCLUSIONS: Mapping[str, str] = {
+    "not-allowed": (
+        "Why a node cannot serve. It is outside the nodes that the container's parent cgroups grant "
+        "(cpuset.mems.effective of the parent) or that the configuration uses."
+    ),
+    "type-missing": (
+        "Why a node cannot serve. It has no memory of a requested type, for example no pages of that size."
+    ),
+    "in-group": (
+        "Why a node cannot serve alone. A container's memory over several nodes ties it into a group; until that "
+        "is gone, a request goes to the whole group or elsewhere."
+    ),
+    "holds-single-node-assignments": (
+        "Why a node cannot serve. Alone it would be too small even when empty, and because it serves containers "
+        "of one node it cannot join others in a new group."
+    ),
+    "too-small": "Why a node cannot serve alone. Even when empty it would not hold the request.",
+    "not-enough-free": (
+        "Why a node cannot serve. When empty it would hold the request, but too much is promised already."
+    ),
+    "kernel-has-less": (
+        "Why a node cannot serve. The books have enough, but the kernel has fewer free pages: somebody outside "
+        "the books uses them. Pages that are not there are not promised."
+    ),
+    "memoryless": "Why a node cannot serve. It has no memory at all.",
+    "no-normal-memory": (
+        "Why a node cannot serve alone. All its memory is movable, which the kernel cannot use for itself; a "
+        "placement always holds one node with normal memory."
+    ),
+}
+
+TIE_BREAKS: Mapping[str, str] = {
+    "only-set-that-fits": "Why these nodes. No other set of as few nodes could take the request.",
+    "lowest-node-ids": (
+        "Why these nodes. Several sets of as few nodes could take the request; the numerically smallest was "
+        "taken, as the kubelet does: the one whose highest node id is lowest, then the next highest, and so on."
+    ),
+    "closest-nodes": (
+        "Why these nodes. Among sets of as few nodes the one with the smallest distances was taken, because "
+        "prefer_closest is on in the configuration."
+    ),
+    "own-nodes": "Why these nodes. The container was placed again with another size and stays where it was.",
+    "resident-pages": "Why these nodes. Among equal sets the container's pages were mostly on this one already.",
+    "memory-of-ended-containers": (
+        "Why these nodes. Among equal sets this one holds memory that ended containers of the same pod left behind."
+    ),
+    "other-providers": "Why these nodes. The container's CPUs or devices decided among the sets that memory allows.",
+    "already-assigned": (
+        "Why these nodes. The container held the same sizes before and keeps its nodes, whatever the policy."
+    ),
+}
+
+RULES: Mapping[str, str] = {
+    "pod-path": (
+        "Rule of the class. In Kubernetes the pod's place in the cgroup tree tells: kubepods/burstable, "
+        "kubepods/besteffort, or directly under kubepods, which means Guaranteed."
+    ),
+    "sandbox": "Rule of the class. The cgroup holds a pod's namespaces (the pause container), not a workload.",
+    "system-container": (
+        "Rule of the class. LXC and systemd-nspawn containers are managed only with qos.system_containers = true."
+    ),
+    "limits": (
+        "Rule of the class. Outside Kubernetes a container is Guaranteed when its memory is limited (and a memory "
+        "reservation, if any, equals the limit) and its CPU is limited by a quota or a CPU set."
+    ),
+    "limits-partial": (
+        "Rule of the class. Only some of memory and CPU are limited, or the memory reservation differs from the "
+        "limit: Burstable, so it is never restricted."
+    ),
+    "limits-none": "Rule of the class. Neither memory nor CPU is limited: BestEffort, so it is never restricted.",
+    "limits-disagree": (
+        "Rule of the class. The cgroup has no memory limit although the container's metadata names one; its size "
+        "is unknown, so nothing is promised."
+    ),
+    "annotation": "Rule of the class. The OCI annotation numapin.guaranteed=true makes it Guaranteed.",
+    "annotation-opt-out": (
+        "Rule of the class. The OCI annotation numapin.guaranteed=false keeps it from being managed."
+    ),
+    "annotation-missing": (
+        "Rule of the class. With qos.standalone = annotation only containers with the OCI annotation "
+        "numapin.guaranteed=true are Guaranteed outside Kubernetes."
+    ),
+    "standalone-never": "Rule of the class. With qos.standalone = never nothing outside Kubernetes is Guaranteed.",
+}
+
+STATES: Mapping[str, str] = {
+    "pinned": "State. The container's nodes are guaranteed, and the kernel grants exactly these in cpuset.mems.",
+    "pinning": "State. The nodes are decided and saved; the kernel is still moving the container's pages.",
+    "deferred": (
+        "State. The memory is reserved, but the container's pages would not fit on the nodes now, or a node has "
+        "no memory at the moment. The pin is written when there is room."
+    ),
+    "would-pin": "State. A dry run: the decision stands in the status, and nothing is written to the cgroup.",
+    "pinned-by-others": (
+        "State. Somebody else chose the container's nodes (cpuset.mems in its OCI configuration, or written by "
+        "hand). Its bytes are taken out of the books there, and the cgroup is left alone."
+    ),
+    "refused": (
+        "State. No promise can be kept. The container runs on, unrestricted, and is tried again when memory is "
+        "released (retry_refused)."
+    ),
+    "failed": (
+        "State. The kernel did not take or grant the nodes, or the promise could not be saved; nothing is promised."
+    ),
+    "unpinned": (
+        "State. The class is Guaranteed, but the facts contradict each other or the size is unknown. Unclear "
+        "facts never give a pin and never take one away."
+    ),
+    "not-managed": "State. Not Guaranteed, or not a workload: it may use every node that its parent cgroups allow.",
+    "not-decided": "State. Only looked at (numapin containers --root), without a daemon and so without a decision.",
+    "ended": (
+        "State. The container ended while its pod lives on; its memory waits release_grace for the pod's next one."
+    ),
+}
+
+FINDINGS: Mapping[str, str] = {
+    "topology": (
+        "Finding. Something about the machine's nodes in sysfs is odd but usable; the sentence names the file."
+    ),
+    "cpu-less-nodes": (
+        "Finding. Nodes with memory but no CPUs (GPU memory, CXL, HBM) are not used unless nodes.cpu_less in the "
+        "configuration names them."
+    ),
+    "checkpoint-damaged": (
+        "Finding. The saved state could not be believed at the start. The damaged file was kept under the name "
+        "given, and the state was taken from the generation before or from the cgroups."
+    ),
+    "not-watched": (
+        "Finding. A directory cannot be watched for events, so changes there are seen only by the full pass "
+        "(full_pass_interval). Often fs.inotify.max_user_watches is too low."
+    ),
+    "unreadable": (
+        "Finding. A container's cgroup or metadata cannot be read; the sentence names the file and the error."
+    ),
+    "no-uevents": (
+        "Finding. The kernel's device events cannot be received; memory hotplug is seen only after a restart or "
+        "systemctl reload numapin."
+    ),
+}
+
+ERRORS: Mapping[str, str] = {
+    "error": "Error. The base of all errors; it stands alone only for what has no code of its own.",
+    "config-wrong": (
+        "Error, exit 6. The configuration has problems; each is named with file and key. See numapin.toml(5)."
+    ),
+    "kernel-error": "Error. Something between numapin and the kernel failed; the sentence names the kernel's file.",
+    "kernel-read": "Error. A file of the kernel cannot be read; the sentence has its path and the errno.",
+    "kernel-write": (
+        "Error. The kernel refused a value for cpuset.mems. EINVAL: a node it does not know or that has no "
+        "memory. ENOSPC: a populated cgroup cannot be left without nodes. EACCES: outside the parent's nodes "
+        "(cgroup v1). EBUSY: a child cgroup still uses nodes that the value leaves out. EROFS: mounted read-only."
+    ),
+    "kernel-format": "Error. A file of the kernel has content that numapin does not understand; please report it.",
+    "cgroup-gone": "Error. The cgroup vanished between two steps, which is normal when a container ends.",
+    "no-cpuset": (
+        "Error. No mounted cgroup hierarchy has the cpuset controller. Boot with cgroup v2 "
+        "(systemd.unified_cgroup_hierarchy=1) or mount the v1 cpuset controller."
+    ),
+    "checkpoint": "Error. Something about the saved state; the sentence names file and reason.",
+    "checkpoint-corrupt": (
+        "Error. The saved state is there but its checksum or shape is wrong. numapin checkpoint verify."
+    ),
+    "checkpoint-version": "Error. The saved state was written by a version with another schema.",
+    "checkpoint-unwritable": (
+        "Error and finding. The saved state cannot be written (disk full, read-only). Until it can, no new "
+        "promise is made and no cgroup is written; existing pins stay."
+    ),
+    "checkpoint-unreadable": "Error. The saved state is there, but cannot be opened or is a symbolic link.",
+    "not-running": "Error, exit 3. No daemon answers on the socket. Start it with systemctl start numapin.",
+    "already-running": "Error. Another daemon holds the lock; stop it first (systemctl stop numapin).",
+    "not-permitted": "Error, exit 4. Reading needs root or the group numapin; changing needs root.",
+    "socket-unusable": "Error. The API socket cannot be made; the sentence says what is in the way.",
+    "invariant": "Error. A rule that numapin's own code must keep does not hold; please report it with the log.",
+    "bad-request": (
+        "Error, exit 2. The API request is not one line of JSON with verb and params, or a param is wrong."
+    ),
+    "bad-version": (
+        "Error, exit 2. Command and daemon speak different apiVersions; restart the daemon after an upgrade."
+    ),
+    "bad-answer": "Error. What answers on the socket is no numapin daemon of this apiVersion.",
+    "too-large": "Error, exit 2. An API request is longer than the daemon takes.",
+    "unknown-verb": "Error, exit 2. The daemon does not know the request; restart it after an upgrade.",
+    "internal": "Error. The daemon failed on this request; its log has the trace. Please report it.",
+    "unknown-container": "Error. No container is meant by what was given; numapin containers lists them all.",
+    "ambiguous": "Error, exit 2. Several containers are meant; say which by its id or its cgroup.",
+    "bad-plan": "Error, exit 2. What plan was asked cannot be asked of this machine; the sentence names the value.",
+    "bad-pod": "Error, exit 2. The Pod manifest is not one the API server would take; the sentence names the key.",
+    "pod-unreadable": "Error. The manifest cannot be read, or reading YAML needs the package python3-yaml.",
+    "too-many-nodes": (
+        "Error. The kubelet refuses to start with a topology manager policy on more than eight nodes, or tries "
+        "every set of nodes, which takes too long; numapin plan --memory answers for any number."
+    ),
+}
+
+KUBELET: Mapping[str, str] = {
+    "TopologyAffinityError": (
+        "The kubelet's word. Its Topology Manager rejects the pod: no set of nodes is one that every resource "
+        "prefers. The codes not-fewest-nodes, not-single-node and hints-disagree are numapin's for it."
+    ),
+    "UnexpectedAdmissionError": (
+        "The kubelet's word. Its Memory Manager cannot allocate: no set of nodes has enough memory. The codes no- "
+        "room, does-not-fit and unknown-type are numapin's for it."
+    ),
+}
+
+CODES: Mapping[str, str] = {
+    **REFUSALS,
+    **EXCLUSIONS,
+    **TIE_BREAKS,
+    **RULES,
+    **STATES,
+    **FINDINGS,
+    **ERRORS,
+    **KUBELET,
+}
+"""Every code with its paragraph."""

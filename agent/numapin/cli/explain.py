@@ -1,0 +1,64 @@
+"""``numapin explain ID`` and ``numapin explain CODE``: why a container is where it is, or what a code means."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from numapin.cli.client import request
+from numapin.cli.codes import CODES
+from numapin.model.errors import ExitStatus, NotRunning
+
+
+def run(args: argparse.Namespace) -> ExitStatus:
+    """
+    Say why, from the daemon or, with the daemon down, from its checkpoint (NOT_RUNNING then).
+
+    A code is never looked for among the containers: one of that name is found by its id or its cgroup.
+
+    Raises:
+        NotPermitted: Neither root nor in the group ``numapin``.
+        RequestFailed: No container is meant (exit 1), or several (exit 2).
+        CheckpointError: The daemon is down and its checkpoint cannot be believed.
+    """
+    if args.what in CODES:
+        show_code(args.what, args.output)
+        return ExitStatus.OK
+    status = ExitStatus.OK
+    try:
+        document = request(args.socket, "explain", {"container": args.what})
+    except NotRunning as exc:
+        from pathlib import Path
+
+        from numapin.cli.parser import DEFAULT_STATE
+        from numapin.daemon.explain import offline_explanation
+        from numapin.kernel.clock import SystemClock
+
+        document = offline_explanation(args.state or Path(DEFAULT_STATE), str(exc), SystemClock(), args.what)
+        status = ExitStatus.NOT_RUNNING
+    show(document, args.output)
+    return status
+
+
+def show(document: Mapping[str, object], output: str) -> None:
+    """Print an explanation in the chosen form."""
+    if output == "json":
+        import json
+
+        print(json.dumps(document, sort_keys=True, indent=2))
+        return
+    from numapin.cli.render_explain import render_explanation
+
+    render_explanation(document)
+
+
+def show_code(code: str, output: str) -> None:
+    """Print what a code means in the chosen form."""
+    if output == "json":
+        from numapin.cli.json_output import print_json
+
+        print_json("Code", {"code": code, "text": CODES[code]})
+        return
+    from numapin.cli.table import console
+
+    console().print(f"{code}: {CODES[code]}")

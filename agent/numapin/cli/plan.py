@@ -1,0 +1,187 @@
+"""``numapin plan``: what would happen to a container or a pod, on the daemon's books, a checkpoint or a machine."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from numapin.cli.client import request
+from numapin.cli.parser import DEFAULT_STATE
+from numapin.daemon.basis import Basis, checkpoint_basis, machine_basis, read_basis
+from numapin.daemon.what_if import Question, container_plan, pod_plan
+from numapin.model.errors import (
+    CheckpointUnreadable,
+    ExitStatus,
+    NotPermitted,
+    NotRunning,
+    NumapinError,
+    RequestFailed,
+)
+from numapin.model.memory import MEMORY, hugepages
+from numapin.model.plan import Scope, TopologyPolicy
+from numapin.planner.kubelet.manifest import Manifest, ManifestError, parse_pod
+from numapin.state.checkpoint import read_checkpoint
+
+MAX_MANIFEST_BYTES = 4 << 20
+POD_UID = "numapin-plan"
+"""Whatever uid a manifest has: the question is about a new pod."""
+
+
+def run(args: argparse.Namespace) -> ExitStatus:
+    """
+    Answer and return OK, or DOES_NOT_FIT when it (or not all of it) fits; nothing is written.
+
+    Raises:
+        RequestFailed: Options that do not go together, nodes or CPUs that are not there, a manifest that is no Pod
+            (exit 2), a manifest that cannot be read (exit 1), no daemon (exit 3).
+        NotPermitted, CheckpointError, KernelError, ConfigError: As the place that is asked.
+    """
+    _check_options(args)
+    manifest = None if args.pod is None else read_manifest(args.pod)
+    basis = _basis(args)
+    policy = None if args.policy is None else TopologyPolicy(args.policy)
+    if manifest is not None:
+        scope = None if args.scope is None else Scope(args.scope)
+        document = pod_plan(basis, manifest, policy=policy, scope=scope)
+    else:
+        sizes = {MEMORY: args.memory, **{hugepages(page): size for page, size in (args.hugepages or {}).items()}}
+        question = Question(sizes, args.count, policy, args.cpus, args.nodes_allowed)
+        document = container_plan(basis, question)
+    show(document, args.output)
+    return ExitStatus.OK if document["admitted"] else ExitStatus.DOES_NOT_FIT
+
+
+def show(document: Mapping[str, object], output: str) -> None:
+    """Print an answer in the chosen form."""
+    if output == "json":
+        print(json.dumps(document, sort_keys=True, indent=2))
+        return
+    from numapin.cli.render_plan import render_plan, render_pod_plan
+
+    if document["kind"] == "Plan":
+        render_plan(document)
+    else:
+        render_pod_plan(document)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """
+    The pod in a file, JSON or YAML; ``-`` is standard input.
+
+    Raises:
+        RequestFailed: It cannot be read (``pod-unreadable``) or is no Pod (``bad-pod``).
+    """
+    data = _read_file(path)
+    try:
+        return parse_pod(_parse(data, path), uid=POD_UID)
+    except (ManifestError, RecursionError) as exc:
+        raise RequestFailed("bad-pod", f"{path}: {exc}", ExitStatus.USAGE) from exc
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    container_only = {
+        "--memory": args.memory,
+        "--hugepages-<size>": args.hugepages,
+        "--cpus": args.cpus,
+        "--nodes-allowed": args.nodes_allowed,
+        "--count": None if args.count == 1 else args.count,
+    }
+    given = [name for name, value in container_only.items() if value is not None]
+    if args.pod is not None and given:
+        _usage(f"{given[0]} does not go with --pod, whose manifest says what is asked")
+    if args.pod is None and args.scope is not None:
+        _usage("--scope goes with --pod only")
+    if args.pod is None and args.memory is None:
+        _usage("say what to place: --memory SIZE, with --hugepages-2Mi SIZE and the like beside it, or --pod FILE")
+
+
+def _usage(sentence: str) -> None:
+    raise RequestFailed("bad-plan", sentence, ExitStatus.USAGE)
+
+
+def _basis(args: argparse.Namespace) -> Basis:
+    if args.root is not None:
+        return machine_basis(args.root)
+    if args.checkpoint is not None:
+        return checkpoint_basis(_read_checkpoint(args.checkpoint), args.checkpoint)
+    try:
+        return read_basis(request(args.socket, "plan"), str(args.socket))
+    except NotRunning as exc:
+        raise RequestFailed(
+            exc.code,
+            f"{exc}; or plan without it: --checkpoint {DEFAULT_STATE} is what it last saved, --root / this machine "
+            "with nothing on it",
+            ExitStatus.NOT_RUNNING,
+        ) from exc
+
+
+def _read_checkpoint(path: Path) -> bytes:
+    try:
+        return read_checkpoint(path)
+    except OSError as exc:
+        if exc.errno in (errno.EACCES, errno.EPERM):
+            raise NotPermitted(f"cannot read {path}: {_reason(exc)}; run this with sudo") from exc
+        raise CheckpointUnreadable(str(path), f"cannot be read: {_reason(exc)}") from exc
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        if str(path) == "-":
+            return _bounded(sys.stdin.buffer, path)
+        with path.open("rb") as stream:
+            return _bounded(stream, path)
+    except OSError as exc:
+        error: NumapinError = RequestFailed("pod-unreadable", f"cannot read {path}: {_reason(exc)}")
+        if exc.errno in (errno.EACCES, errno.EPERM):
+            error = NotPermitted(f"cannot read {path}: {_reason(exc)}")
+        raise error from exc
+
+
+def _bounded(stream: BinaryIO, path: Path) -> bytes:
+    data = stream.read(MAX_MANIFEST_BYTES + 1)
+    if len(data) > MAX_MANIFEST_BYTES:
+        raise RequestFailed("bad-pod", f"{path}: a manifest is at most {MAX_MANIFEST_BYTES} bytes", ExitStatus.USAGE)
+    return data
+
+
+def _parse(data: bytes, path: Path) -> object:
+    """What JSON or YAML says; numbers of JSON keep their digits."""
+    try:
+        text = data.decode()
+        if path.suffix == ".json" or text.lstrip().startswith("{"):
+            return json.loads(text, parse_float=str)
+    except UnicodeDecodeError as exc:
+        raise ManifestError("", "not UTF-8 text") from exc
+    except ValueError as exc:
+        if path.suffix == ".json":
+            raise ManifestError("", f"not JSON: {exc}") from exc
+    return _parse_yaml(text, path)
+
+
+def _parse_yaml(text: str, path: Path) -> object:
+    try:
+        import yaml
+    except ImportError as exc:
+        raise RequestFailed(
+            "pod-unreadable",
+            f"reading {path} as YAML needs PyYAML: apt install python3-yaml (or pip install 'numapin[pods]'); "
+            "JSON needs nothing: kubectl get pod NAME -o json",
+        ) from exc
+    try:
+        documents = [d for d in yaml.safe_load_all(text) if d is not None]
+    except (yaml.YAMLError, ValueError) as exc:
+        raise ManifestError("", f"not YAML: {' '.join(str(exc).split())}") from exc
+    if len(documents) != 1:
+        raise ManifestError("", f"holds {len(documents)} documents; give one Pod")
+    return documents[0]
+
+
+def _reason(exc: OSError) -> str:
+    code = exc.errno or 0
+    return f"{os.strerror(code)} ({errno.errorcode.get(code, code)})"

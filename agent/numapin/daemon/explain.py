@@ -1,0 +1,269 @@
+"""
+One container's decision as a document: who it is, what became of it, why, and what would change that.
+
+Owns: which container an id means, and the shape of ``explain``. Must never: import the daemon's moving parts; with
+the daemon down the same document is made from its checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from numapin.daemon.documents import API_VERSION
+from numapin.daemon.offline import offline_status
+from numapin.kernel.clock import Clock
+from numapin.model.checkpoint import PinRecord, RefusalRecord
+from numapin.model.errors import ExitStatus, RequestFailed
+from numapin.model.nodeset import NodeSet
+from numapin.model.plan import Explanation, ProviderHints, Refusal
+from numapin.planner.explain import ADVICE, node_verdict, remedies, why_sentences
+from numapin.state.checkpoint import CheckpointFile
+
+Row = Mapping[str, Any]
+"""One container as ``containers`` and ``status`` list it."""
+
+SHOWN_MATCHES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Every container that can be explained: its rows, and the records of the decisions by cgroup path."""
+
+    rows: Sequence[Row]
+    pins: Mapping[str, PinRecord] = field(default_factory=dict)
+    refusals: Mapping[str, RefusalRecord] = field(default_factory=dict)
+
+
+def explain_document(known: Known, wanted: object, source: Mapping[str, object]) -> dict[str, object]:
+    """
+    The document about the container that *wanted* names; *source* says where it was looked up.
+
+    Raises:
+        RequestFailed: No container is meant (``unknown-container``, exit 1), several are (``ambiguous``) or
+            *wanted* is no text (both exit 2).
+    """
+    row = find_container([*known.rows, *_ended(known)], wanted, source)
+    cgroup = str(row["cgroup"])
+    pin, refusal = known.pins.get(cgroup), known.refusals.get(cgroup)
+    record = refusal.explanation if refusal is not None else pin.explanation if pin is not None else None
+    said = [_became(row, refusal)]
+    if row.get("reason"):
+        said.append(f"{row['qos']}: {row['reason']} (rule {row['rule']}).")
+    if record is not None:
+        said += why_sentences(record)
+    said += [_sentence(finding) for finding in row.get("findings", ())]
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Explanation",
+        "source": dict(source),
+        "container": dict(row),
+        "sentences": said,
+        "remedies": list(_remedies(row, record)),
+        "refusal": None if refusal is None else refusal_part(refusal),
+        "decision": None if record is None else decision_part(record),
+    }
+
+
+def offline_explanation(state: Path, why: str, clock: Clock, wanted: str) -> dict[str, object]:
+    """
+    The document from the checkpoint in *state*; *why* is the sentence about the daemon.
+
+    Raises:
+        CheckpointError: There is a checkpoint and no generation of it can be believed.
+        RequestFailed: As `explain_document`.
+    """
+    status = offline_status(state, why, clock)
+    checkpoint = CheckpointFile(state).peek().checkpoint
+    source: dict[str, object] = {"from": "checkpoint", "path": str(state), "why": why}
+    if checkpoint is None:
+        raise RequestFailed("unknown-container", f"{why}, and there is no checkpoint {state} either")
+    source["saved_seconds_ago"] = status["saved_seconds_ago"]
+    rows = status["containers"]
+    assert isinstance(rows, list)
+    return explain_document(Known(rows, checkpoint.containers, checkpoint.refusals), wanted, source)
+
+
+def find_container(rows: Iterable[Row], wanted: object, source: Mapping[str, object]) -> Row:
+    """
+    The one row that *wanted* means: a cgroup path, an id, ``pod/name``, a name, or the beginning of an id.
+
+    The first of these that matches anything counts: a container named ``db`` is found although an id begins so.
+
+    Raises:
+        RequestFailed: As `explain_document`.
+    """
+    if not isinstance(wanted, str) or not wanted.strip():
+        raise RequestFailed("bad-request", "say which container: an id, a name, or a cgroup", ExitStatus.USAGE)
+    text = wanted.strip()
+    path = "/" + text.removeprefix("/sys/fs/cgroup/").strip("/")
+    ways: tuple[Callable[[Row], bool], ...] = (
+        lambda r: "/" in text and bool(r["cgroup"] == path),
+        lambda r: bool(r["id"] == text),
+        lambda r: any(p and f"{p}/{r['name']}" == text for p in (r.get("pod_name"), r.get("pod_uid"))),
+        lambda r: bool(r["name"] == text),
+        lambda r: str(r["id"]).startswith(text),
+    )
+    every = sorted(rows, key=lambda r: str(r["cgroup"]))
+    for means in ways:
+        found = [row for row in every if means(row)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise RequestFailed("ambiguous", _ambiguous(text, found), ExitStatus.USAGE)
+    raise RequestFailed("unknown-container", _unknown(text, source))
+
+
+def decision_part(record: Explanation) -> dict[str, object]:
+    """
+    A decision's record with stable keys, bytes as integers, node sets as lists.
+
+    Alone it is enough to come to the same verdict again; ``tests/support/checker.py`` does.
+    """
+    return {
+        "admitted": record.chosen is not None,
+        "policy": record.policy.value,
+        "sizes": dict(sorted(record.sizes.items())),
+        "width": record.width,
+        "chosen": None if record.chosen is None else list(record.chosen),
+        "preferred": record.preferred,
+        "tie_break": record.tie_break,
+        "candidates": [list(c) for c in record.candidates],
+        "would_fit": record.would_fit,
+        "hints": [_provider_part(p) for p in record.hints],
+        "distances": {str(a): {str(b): d for b, d in row.items()} for a, row in record.distances.items()},
+        "nodes": [
+            {
+                "id": v.node,
+                "allocatable": dict(sorted(v.allocatable.items())),
+                "free": dict(sorted(v.free.items())),
+                "kernel_free": dict(sorted(v.kernel_free.items())),
+                "cells": list(v.cells),
+                "assignments": v.assignments,
+                "exclusion": None if v.exclusion is None else v.exclusion.value,
+                "verdict": node_verdict(v, record),
+                "normal": v.normal,
+                "own": v.own,
+                "resident_bytes": v.resident,
+                "ended": v.ended,
+            }
+            for v in record.nodes
+        ],
+    }
+
+
+def refusal_part(refusal: RefusalRecord | Refusal) -> dict[str, object]:
+    """Code, the kubelet's word, and the sentence of a refusal."""
+    return {
+        "code": refusal.code.value,
+        "kubelet_reason": refusal.kubelet_reason,
+        "message": refusal.message,
+    }
+
+
+def _provider_part(provider: ProviderHints) -> dict[str, object]:
+    if provider.hints is None:
+        return {"resource": provider.resource, "hints": None}
+    hints = [
+        {"nodes": None if h.affinity is None else list(h.affinity), "preferred": h.preferred} for h in provider.hints
+    ]
+    return {"resource": provider.resource, "hints": hints}
+
+
+def _became(row: Row, refusal: RefusalRecord | None) -> str:
+    """What became of it, in one sentence; states are those of `daemon.tracked`, and ``ended``."""
+    where = NodeSet.from_ids(row["nodes"])
+    nodes = f"node {where}" if len(where) == 1 else f"nodes {where}"
+    message = _told(row)
+    match row["state"]:
+        case "pinned":
+            said = f"Pinned to {nodes}: its memory is guaranteed there, and the kernel keeps it there{message}"
+        case "pinning":
+            said = f"Being pinned to {nodes}: decided and saved; the kernel is still moving its pages{message}"
+        case "would-pin":
+            said = f"Would be pinned to {nodes}; this is a dry run and nothing is written{message}"
+        case "deferred":
+            said = f"Deferred: {nodes} reserved for it, but not written yet{message}"
+        case "pinned-by-others":
+            said = f"Left alone{message}; its bytes are taken out of the books on {nodes}"
+        case "refused":
+            kubelet = f"; the kubelet would say {refusal.kubelet_reason}" if refusal is not None else ""
+            said = f"Refused{message}{kubelet}; it runs on, unrestricted, and is tried again when memory is released"
+        case "failed":
+            said = f"Failed, nothing is promised{message}; it is tried again at the next full pass"
+        case "unpinned":
+            said = f"Not pinned, although its class is Guaranteed{message}"
+        case "ended":
+            said = f"Ended; its memory on {nodes} waits for the next container of its pod{message}"
+        case "not-managed":
+            said = "Not managed: no nodes are chosen for it, and it may use all that its parent cgroups allow"
+        case state:
+            said = f"{state}{message}"
+    return said + "."
+
+
+def _told(row: Row) -> str:
+    message = str(row["message"]).rstrip(".")
+    return f": {message}" if message and row["message"] != row.get("reason") else ""
+
+
+def _remedies(row: Row, record: Explanation | None) -> Iterable[str]:
+    if row["state"] == "refused" and record is not None:
+        yield from remedies(record)
+    if row["state"] == "not-managed" and (advice := ADVICE.get(str(row.get("rule")))):
+        yield advice
+    if row["state"] == "pinned-by-others":
+        yield "start it without a node list of its own (docker run without --cpuset-mems) to have its nodes chosen"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def _ended(known: Known) -> Iterable[Row]:
+    """Rows for pods' ended containers whose memory waits; the daemon has no view of them any more."""
+    there = {row["cgroup"] for row in known.rows}
+    for cgroup, pin in known.pins.items():
+        if pin.ended_ns is not None and cgroup not in there:
+            sizes = dict(pin.explanation.sizes) if pin.explanation is not None else {}
+            yield {
+                "id": pin.container_id,
+                "name": pin.name,
+                "pod_uid": pin.pod_uid,
+                "runtime": pin.runtime.value,
+                "cgroup": cgroup,
+                "qos": "Guaranteed",
+                "request": sizes,
+                "nodes": list(pin.nodes),
+                "state": "ended",
+                "message": pin.message,
+            }
+
+
+def _ambiguous(text: str, found: Sequence[Row]) -> str:
+    lines = [f"  {_plain(r['id'])[:12]}  {_plain(_full_name(r))}  {_plain(r['cgroup'])}" for r in found]
+    more = [f"  and {len(lines) - SHOWN_MATCHES} more"] if len(lines) > SHOWN_MATCHES else []
+    head = f"{_plain(text)!r} means {len(found)} containers; say which by its id or cgroup:"
+    return "\n".join([head, *lines[:SHOWN_MATCHES], *more])
+
+
+def _unknown(text: str, source: Mapping[str, object]) -> str:
+    head = f"no container {_plain(text)!r} is known"
+    if source.get("from") == "checkpoint":
+        return (
+            f"{head} to the checkpoint {source['path']}, which holds only those with a promise or a refusal "
+            f"({source['why']})"
+        )
+    return f"{head}; numapin containers lists them all with their ids, and numapin explain CODE takes a code"
+
+
+def _full_name(row: Row) -> str:
+    pod = row.get("pod_name") or row.get("pod_uid")
+    return f"{pod}/{row['name']}" if pod else str(row["name"])
+
+
+def _plain(text: object) -> str:
+    """On one line; names come from containers."""
+    return "".join(c if c.isprintable() else "?" for c in str(text)[:200])

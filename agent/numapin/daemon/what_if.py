@@ -1,0 +1,233 @@
+"""
+What would happen to a container or a pod, answered without changing anything.
+
+Owns: the questions of ``plan`` and the documents that answer them. Must never: write, or decide by rules of its own:
+containers go through `planner.placement` as the daemon's do, pods through `planner.kubelet`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from numapin.daemon.basis import Basis
+from numapin.daemon.documents import API_VERSION
+from numapin.daemon.explain import decision_part, refusal_part
+from numapin.model.errors import ExitStatus, RequestFailed
+from numapin.model.memory import MemoryType, Owner
+from numapin.model.nodeset import CpuSet, NodeSet
+from numapin.model.plan import Explanation, Plan, ProviderHints, Refusal, Request, Scope, TopologyPolicy
+from numapin.planner.accounting import reserve
+from numapin.planner.explain import remedies, why_sentences
+from numapin.planner.kubelet.manifest import Manifest
+from numapin.planner.kubelet.node import Admission, Kubelet
+from numapin.planner.kubelet.pods import NotWholeBytes, Pod, PodContainer
+from numapin.planner.kubelet.static import TooManyNodes
+from numapin.planner.placement import place
+from numapin.planner.providers import cpu_hints
+
+PLANNED = "numapin-plan"
+"""Owner of what is planned; no container has such an id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """
+    *count* containers of these sizes (bytes by type), one after the other.
+
+    ``policy`` ``None`` is the configured one; ``cpus`` ``None`` all CPUs; ``nodes_allowed`` ``None`` all nodes.
+    """
+
+    sizes: Mapping[MemoryType, int]
+    count: int = 1
+    policy: TopologyPolicy | None = None
+    cpus: CpuSet | None = None
+    nodes_allowed: NodeSet | None = None
+
+
+def container_plan(basis: Basis, question: Question) -> dict[str, object]:
+    """
+    The document that answers *question*; the last decision in it is the first refusal, if there is one.
+
+    Raises:
+        RequestFailed: A node or CPU that is not there, or CPUs where nobody knows them (``bad-plan``, exit 2).
+    """
+    rules = basis.rules if question.policy is None else replace(basis.rules, policy=question.policy)
+    request = Request(
+        owner=Owner(PLANNED, PLANNED),
+        sizes=question.sizes,
+        allowed=_allowed(basis, question.nodes_allowed),
+        normal=basis.normal,
+        ceilings={n: {t: v for t, v in f.items() if t in question.sizes} for n, f in basis.ceilings.items()},
+        hints=_cpu_hints(basis, question.cpus),
+    )
+    books, plans, refusal = basis.books, list[Plan](), None
+    while len(plans) < question.count and refusal is None:
+        answer = place(books, replace(request, owner=Owner(PLANNED, f"{PLANNED}-{len(plans) + 1}")), rules)
+        if isinstance(answer, Refusal):
+            refusal = answer
+        else:
+            plans.append(answer)
+            books = answer.books
+    record = refusal.explanation if refusal is not None else plans[-1].explanation
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Plan",
+        "source": dict(basis.source),
+        "policy": rules.policy.value,
+        "request": dict(sorted(question.sizes.items())),
+        "cpus": None if question.cpus is None else str(question.cpus),
+        "nodes_allowed": None if question.nodes_allowed is None else list(question.nodes_allowed),
+        "count": question.count,
+        "fits": len(plans),
+        "admitted": refusal is None,
+        "placements": [
+            {"nodes": list(p.nodes), "preferred": p.explanation.preferred, "tie_break": p.explanation.tie_break}
+            for p in plans
+        ],
+        "sentences": [_headline(question, plans, refusal), *why_sentences(record)],
+        "remedies": list(remedies(record)),
+        "refusal": None if refusal is None else refusal_part(refusal),
+        "decision": decision_part(record),
+    }
+
+
+def pod_plan(
+    basis: Basis, manifest: Manifest, *, policy: TopologyPolicy | None = None, scope: Scope | None = None
+) -> dict[str, object]:
+    """
+    The document with the kubelet's answer about one pod, per container.
+
+    Raises:
+        RequestFailed: A kubelet does not start on so many nodes (``too-many-nodes``).
+    """
+    policy, scope = policy or basis.rules.policy, scope or basis.scope
+    distances = basis.rules.distances if basis.rules.prefer_closest else None
+    pod = manifest.pod
+    try:
+        kubelet = Kubelet.over(basis.books, policy, scope, distances)
+        answer = kubelet.admit(pod)
+    except TooManyNodes as exc:
+        raise RequestFailed("too-many-nodes", str(exc)) from exc
+    failed = None if answer.admitted else _failed(pod, answer, scope)
+    record = None if failed is None else _own_view(basis, kubelet, pod, failed, policy)
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "PodPlan",
+        "source": dict(basis.source),
+        "policy": policy.value,
+        "scope": scope.value,
+        "pod": manifest.name,
+        "qos": pod.qos_class().value,
+        "admitted": answer.admitted,
+        "placed": answer.admitted and pod.is_managed(),
+        "reason": answer.reason,
+        "detail": answer.detail,
+        "verdict": _pod_verdict(pod, answer),
+        "containers": [_container_row(pod, container, answer, failed) for container in pod.containers],
+        "remedies": [] if record is None else list(remedies(record)),
+        "decision": None if record is None else decision_part(record),
+    }
+
+
+def _allowed(basis: Basis, asked: NodeSet | None) -> NodeSet | None:
+    if asked is None:
+        return basis.usable
+    known = NodeSet.from_ids(basis.books.node_map.nodes)
+    if unknown := asked - known:
+        _bad(f"--nodes-allowed: node {unknown} is not one of the nodes in the books ({known})")
+    return asked if basis.usable is None else asked & basis.usable
+
+
+def _cpu_hints(basis: Basis, cpus: CpuSet | None) -> tuple[ProviderHints, ...]:
+    if cpus is None:
+        return ()
+    if basis.topology is None:
+        _bad("--cpus needs the nodes' CPUs, which a checkpoint does not hold; ask the daemon, or give --root")
+    known = CpuSet.from_ids(c for n in basis.topology.nodes.values() for c in n.cpus)
+    if unknown := cpus - known:
+        _bad(f"--cpus: {unknown} are not CPUs of this machine ({known})")
+    hints = cpu_hints(cpus, basis.topology, basis.topology.online if basis.usable is None else basis.usable)
+    return () if hints is None else (hints,)
+
+
+def _bad(sentence: str) -> NoReturn:
+    raise RequestFailed("bad-plan", sentence, ExitStatus.USAGE)
+
+
+def _headline(question: Question, plans: list[Plan], refusal: Refusal | None) -> str:
+    if question.count == 1:
+        if refusal is not None:
+            return f"It would be refused: {refusal.message} (the kubelet would say {refusal.kubelet_reason})."
+        return f"It would be pinned to {_nodes(plans[0].nodes)}."
+    spread = Counter(str(plan.nodes) for plan in plans)
+    where = ", ".join(f"{n} on {_nodes(NodeSet.parse(nodes))}" for nodes, n in spread.items())
+    if refusal is None:
+        return f"All {question.count} would fit: {where}."
+    fit = f"{len(plans)} of {question.count} would fit" + (f": {where}" if plans else "")
+    return f"{fit}; the next would be refused: {refusal.message} (the kubelet would say {refusal.kubelet_reason})."
+
+
+def _nodes(nodes: NodeSet) -> str:
+    return f"node {nodes}" if len(nodes) == 1 else f"nodes {nodes}"
+
+
+def _pod_verdict(pod: Pod, answer: Admission) -> str:
+    if not answer.admitted:
+        return answer.reason
+    if pod.is_managed():
+        return "admitted"
+    why = "resources are set on the pod as a whole" if pod.has_pod_resources else pod.qos_class().value
+    return f"admitted, not placed: {why}"
+
+
+def _failed(pod: Pod, answer: Admission, scope: Scope) -> PodContainer | None:
+    """The container at which admission ended; ``None`` when it was the pod as a whole."""
+    if scope is Scope.POD and not answer.affinity and answer.asked:
+        return None
+    return next((c for c in pod.containers if c.name not in answer.mems), None)
+
+
+def _container_row(
+    pod: Pod, container: PodContainer, answer: Admission, failed: PodContainer | None
+) -> dict[str, object]:
+    if answer.admitted:
+        verdict = "admitted" if pod.is_managed() else "not placed"
+    elif failed is None or container is failed:
+        verdict = answer.reason
+    else:
+        order = [c.name for c in pod.containers]
+        verdict = "not reached" if order.index(container.name) > order.index(failed.name) else "fits"
+    kind = "sidecar" if container.restartable else "init" if container.init else "app"
+    nodes = answer.mems.get(container.name) if answer.admitted else None
+    return {
+        "name": container.name,
+        "kind": kind,
+        "request": _request_of(container),
+        "verdict": verdict,
+        "nodes": None if nodes is None else list(nodes),
+    }
+
+
+def _request_of(asker: Pod | PodContainer) -> dict[MemoryType, int] | None:
+    """Bytes by type; ``None`` where one is no whole number of bytes."""
+    try:
+        return asker.memory_requests()
+    except NotWholeBytes:
+        return None
+
+
+def _own_view(
+    basis: Basis, kubelet: Kubelet, pod: Pod, failed: PodContainer | None, policy: TopologyPolicy
+) -> Explanation | None:
+    """numapin's record for what the kubelet refused, for the numbers; ``None`` where numapin would not refuse it."""
+    sizes = _request_of(failed or pod)
+    if not sizes or not any(sizes.values()):
+        return None
+    books = basis.books
+    for name, blocks in kubelet.ledger.entries.get(pod.uid, {}).items():
+        books = reserve(books, Owner(pod.uid, name), tuple(blocks))
+    answer = place(books, Request(Owner(PLANNED, PLANNED), sizes), replace(basis.rules, policy=policy))
+    return answer.explanation if isinstance(answer, Refusal) else None
