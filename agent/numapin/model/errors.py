@@ -18,6 +18,9 @@ The error tree. Constructors take facts, ``__str__`` makes the sentence, ``code`
       AlreadyRunning         another daemon holds the state                    exit 1
       NotPermitted           root needed                                       exit 4
       SocketUnusable         the API socket cannot be made                     exit 1
+      SystemdError           systemd did not do what it was asked over D-Bus   exit 1
+        SystemdAbsent        no systemd, or no bus to reach it by              exit 1
+        NoSuchUnit           systemd knows no unit of that name                exit 1
       RequestFailed          the daemon answered with an error                 its own
       InvariantError         our own bug; the daemon ends and restarts         exit 1
 """
@@ -247,6 +250,32 @@ class SocketUnusable(NumapinError):
 
     def __str__(self) -> str:
         return f"cannot listen on {self.path}: {self.detail}"
+
+
+class SystemdError(NumapinError):
+    """systemd did not do, or say, what it was asked about *unit* over D-Bus; *detail* says what came instead."""
+
+    code = "systemd"
+
+    def __init__(self, unit: str, detail: str) -> None:
+        super().__init__(unit, detail)
+        self.unit = unit
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"systemd, asked about {self.unit}: {self.detail}"
+
+
+class SystemdAbsent(SystemdError):
+    """There is no systemd here, or no system bus to reach it by; normal on some machines."""
+
+    code = "systemd-absent"
+
+
+class NoSuchUnit(SystemdError):
+    """systemd has no unit of that name loaded: the cgroup was made by somebody else, or is gone."""
+
+    code = "no-such-unit"
 
 
 class RequestFailed(NumapinError):
