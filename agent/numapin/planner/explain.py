@@ -94,7 +94,7 @@ def remedies(record: Explanation) -> tuple[str, ...]:
         said.append(
             "the policy best-effort would take what is nearest to all that its providers want"
             if any(p.hints is not None for p in record.hints)
-            else f"the policy best-effort would take {best} now"
+            else "the policy best-effort would take it now" + ("" if record.distances else f", on {best}")
         )
     smaller = largest_on_one_node(record)
     if smaller is not None and 0 < smaller[1] < record.sizes[MEMORY]:

@@ -60,8 +60,10 @@ class Offers:
         sizes = tuple(request.sizes[k] for k in self.kinds)
         self.need: Vector = sizes if self._normal is None else (*sizes, 1)
         self.all = sum(1 << n for n in self.ids)
-        self.allocatable = {n: self._vector(n, nodes[n], offered=False) for n in self.ids}
-        self.offered = {n: self._vector(n, nodes[n], offered=True) for n in self.ids}
+        self.allocatable: dict[NodeId, Vector] = {}
+        self.offered: dict[NodeId, Vector] = {}
+        for n in self.ids:
+            self.allocatable[n], self.offered[n] = self._vectors(n, nodes[n])
         self.alone = [n for n in self.ids if len(nodes[n].cells) == 1]
         self.unused = [n for n in self.alone if not nodes[n].number_of_assignments]
         self._alone = sum(1 << n for n in self.alone)
@@ -70,15 +72,19 @@ class Offers:
         self.groups = {g: self._group_offer(books, g) for g in sorted(cells) if not g & ~self.all}
         self.inexact = False
         self._steps = Steps(len(self.ids))
+        self._known: dict[object, int | None] = {}
 
-    def _vector(self, node: NodeId, state: NodeState, *, offered: bool) -> Vector:
-        ceilings = self.request.ceilings.get(node, {}) if offered else {}
-        values = []
-        for kind in self.kinds:
-            table = state.memory_map.get(kind)
-            value = 0 if table is None else table.free if offered else table.allocatable
-            values.append(min(value, ceilings.get(kind, value)))
-        return tuple(values) if self._normal is None else (*values, int(node in self._normal))
+    def _vectors(self, node: NodeId, state: NodeState) -> tuple[Vector, Vector]:
+        """Allocatable, and what the books and the kernel have free."""
+        tables = [state.memory_map.get(kind) for kind in self.kinds]
+        could = tuple(t.allocatable if t else 0 for t in tables)
+        offer = tuple(t.free if t else 0 for t in tables)
+        if ceilings := self.request.ceilings.get(node):
+            offer = tuple(min(o, ceilings.get(k, o)) for k, o in zip(self.kinds, offer, strict=True))
+        if self._normal is not None:
+            mark = (int(node in self._normal),)
+            could, offer = could + mark, offer + mark
+        return could, offer
 
     def _group_offer(self, books: Books, group: int) -> Vector:
         """Free of a whole group: the books' sum or the kernel's, whichever is less (the split means nothing)."""
@@ -98,7 +104,10 @@ class Offers:
 
     def enough(self, offer: Vector) -> bool:
         """True when *offer* holds the request."""
-        return all(o >= n for o, n in zip(offer, self.need, strict=True))
+        for have, need in zip(offer, self.need, strict=True):  # noqa: SIM110 # the inner loop of every decision
+            if have < need:
+                return False
+        return True
 
     def width(self) -> int | None:
         """Fewest nodes whose allocatable memory could hold the request; ``None`` when all cannot."""
@@ -194,9 +203,11 @@ class Offers:
         return Search([self.offered[n] for n in pool], missing, self._steps)
 
     def _best(self, search: Search, pool: Sequence[NodeId], k: int, base: int, taste: Taste) -> int | None:
-        found = best_subset(search, pool, k, base, taste, self._steps)
-        self.inexact |= not search.exact
-        return found
+        key = (tuple(pool), search.need, k, base, id(taste))
+        if key not in self._known:
+            self._known[key] = best_subset(search, pool, k, base, taste, self._steps)
+            self.inexact |= not search.exact
+        return self._known[key]
 
     def _sum(self, nodes: Iterable[NodeId]) -> Vector:
         total = [0] * len(self.need)

@@ -8,6 +8,7 @@ read anything but its arguments, or take time that grows exponentially with the 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 
 from numapin.model.memory import Block, Books, MemoryType, Owner
 from numapin.model.nodeset import NodeId, NodeSet
@@ -116,6 +117,8 @@ def _unchanged(
 
 def _taste(books: Books, request: Request) -> Taste:
     """Nodes wanted among equals: the owner's own, those with its pages, those its pod's ended containers had."""
+    if not request.resident and not request.reusable and request.owner not in books.assignments:
+        return Taste()
     own = _affinities(books, (request.owner,))
     ended = _affinities(books, request.reusable)
     weights: dict[NodeId, Weight] = {}
@@ -135,9 +138,10 @@ def _affinities(books: Books, owners: tuple[Owner, ...]) -> NodeSet:
 def _candidates(offers: Offers, chosen: int) -> tuple[NodeSet, ...]:
     """The chosen set, or the best one that was turned down, then other sets that could take the request."""
     found = [chosen] if chosen else []
-    for mask in (*(1 << n for n in offers.alone), *offers.groups):
+    fitting = (1 << n for n in offers.alone if offers.enough(offers.offered[n]))
+    for mask in chain(fitting, (g for g, offer in offers.groups.items() if offers.enough(offer))):
         if len(found) == NAMED_CANDIDATES:
             break
-        if mask != chosen and offers.takes(mask):
+        if mask != chosen:
             found.append(mask)
     return tuple(NodeSet(mask) for mask in found)

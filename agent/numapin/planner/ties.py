@@ -18,6 +18,10 @@ from numapin.planner.witness import EXHAUSTIVE_NODES, Steps, Vector
 
 COMPARED_SETS = 2_100
 """So many sets are compared one by one; all pairs of 64 nodes are below it, and so are all sets of ten."""
+SEED_LOOK_UPS = 5_000
+"""Distances looked up around starting nodes; for more than about 70 nodes in a set closeness is not weighed."""
+KEPT_WANTED = 12
+"""So many wanted nodes are tried one after the other."""
 UNREACHABLE = 255
 """Distance of a pair the kernel gives no distance for: its own word for unreachable."""
 
@@ -57,6 +61,8 @@ class Taste:
 
     def deciding(self, winner: int, plainest: int) -> str:
         """Name of the rule that put *winner* before *plainest*, the set that the ids alone would give."""
+        if winner == plainest:
+            return "lowest-node-ids"
         names = ("closest-nodes", "own-nodes", "resident-pages", "memory-of-ended-containers")
         for name, mine, other in zip(names, self.key(winner), self.key(plainest), strict=False):
             if mine != other:
@@ -69,8 +75,8 @@ def best_subset(search: Search, ids: Sequence[int], k: int, base: int, taste: Ta
     The best set of *k* of *ids* that is enough, as a mask with *base* added to it; ``None`` when there is none.
 
     Exact when only ids decide (as far as *search* is), and up to `COMPARED_SETS` sets otherwise. Above, distance is
-    minimised around a limited number of starting nodes, and wanted nodes are kept one after the other, the most
-    wanted first; ``search.exact`` is then false.
+    minimised around a limited number of starting nodes, and the most wanted nodes are kept one after the other;
+    ``search.exact`` is then false.
     """
     size = len(ids)
     if taste.plain:
@@ -79,11 +85,11 @@ def best_subset(search: Search, ids: Sequence[int], k: int, base: int, taste: Ta
     if k > size:
         return None
     if size <= EXHAUSTIVE_NODES or comb(size, k) <= COMPARED_SETS:
-        dims = range(len(search.need))
+        columns = [([cap[t] for cap in search.caps].__getitem__, need) for t, need in enumerate(search.need)]
         fitting = [
             base | _mask(ids, chosen)
             for chosen in combinations(range(size), k)
-            if all(sum(search.caps[i][t] for i in chosen) >= search.need[t] for t in dims)
+            if all(sum(map(column, chosen)) >= need for column, need in columns)
         ]
         return min(fitting, key=taste.key, default=None)
     plainest = search.smallest(k)
@@ -108,7 +114,9 @@ def _mask(ids: Sequence[int], positions: Sequence[int]) -> int:
 def _around_seeds(search: Search, ids: Sequence[int], k: int, base: int, taste: Taste, steps: Steps) -> list[int]:
     """For some starting nodes: the k most ample of the nearest nodes, as few of these as are enough."""
     size = len(ids)
-    seeds = max(2, min(size, 30_000 // (k * k + size)))
+    seeds = min(size, SEED_LOOK_UPS // (k * k + size))
+    if not seeds:
+        return []
     found = []
     for seed in range(0, size, max(1, size // seeds)):
         row = taste.distances.get(NodeId(ids[seed]), {})
@@ -131,7 +139,7 @@ def _keep_wanted(search: Search, ids: Sequence[int], k: int, base: int, taste: T
     rest = list(range(len(ids)))
     kept: list[int] = []
     need: Vector = search.need
-    for i in wanted[: 4 * EXHAUSTIVE_NODES]:
+    for i in wanted[:KEPT_WANTED]:
         if len(kept) == k:
             break
         others = [j for j in rest if j != i]

@@ -22,32 +22,39 @@ SPOKEN_NODES = 4
 
 def node_views(books: Books, request: Request, kinds: tuple[MemoryType, ...], taste: Taste) -> tuple[NodeView, ...]:
     """Every node of the books as this decision sees it, ascending."""
-    sizes = request.sizes
+    asked = [(kind, request.sizes[kind]) for kind in kinds]
     views = []
     for node, state in books.node_map.nodes.items():
         tables = state.memory_map
+        allocatable, free = {}, {}
+        missing = small = short = False
+        for kind, size in asked:
+            table = tables.get(kind)
+            if table is None:
+                missing = True
+                continue
+            allocatable[kind], free[kind] = table.allocatable, table.free
+            missing |= not table.total
+            small |= table.allocatable < size
+            short |= table.free < size
+        kernel = {k: v for k, v in request.ceilings.get(node, {}).items() if k in kinds} if request.ceilings else {}
         normal = request.normal is None or node in request.normal
-        allocatable = {k: tables[k].allocatable for k in kinds if k in tables}
-        free = {k: tables[k].free for k in kinds if k in tables}
-        kernel = {k: v for k, v in request.ceilings.get(node, {}).items() if k in sizes} if request.ceilings else {}
+        why: Exclusion | None = None
         if request.allowed is not None and node not in request.allowed:
-            why: Exclusion | None = Exclusion.NOT_ALLOWED
-        elif not any(t.total for t in tables.values()):
-            why = Exclusion.MEMORYLESS
-        elif any(k not in tables or not tables[k].total for k in kinds):
-            why = Exclusion.TYPE_MISSING
+            why = Exclusion.NOT_ALLOWED
+        elif missing:
+            holds_any = any(t.total for t in tables.values())
+            why = Exclusion.TYPE_MISSING if holds_any else Exclusion.MEMORYLESS
         elif len(state.cells) > 1:
             why = Exclusion.IN_GROUP
-        elif any(allocatable[k] < sizes[k] for k in kinds):
+        elif small:
             why = Exclusion.HOLDS_SINGLE if state.number_of_assignments else Exclusion.TOO_SMALL
-        elif any(free[k] < sizes[k] for k in kinds):
+        elif short:
             why = Exclusion.NOT_ENOUGH_FREE
-        elif any(kernel.get(k, sizes[k]) < sizes[k] for k in kinds):
+        elif kernel and any(kernel.get(k, size) < size for k, size in asked):
             why = Exclusion.KERNEL_SHORT
         elif not normal:
             why = Exclusion.NOT_NORMAL
-        else:
-            why = None
         own, resident, ended = taste.weights.get(node, (0, 0, 0))
         group, count = state.cells, state.number_of_assignments
         wanted = (normal, bool(own), resident, bool(ended))
