@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> ExitStatus:
     except NotRunning as exc:
         from pathlib import Path
 
-        from numapin.cli.parser import DEFAULT_STATE
+        from numapin.cli.options import DEFAULT_STATE
         from numapin.daemon.explain import offline_explanation
         from numapin.kernel.clock import SystemClock
 

@@ -10,10 +10,9 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 
 from numapin import __version__
+from numapin.cli.options import DEFAULT_CONFIG, DEFAULT_SOCKET, DEFAULT_STATE, add_output, add_socket, path
 
-DEFAULT_SOCKET = "/run/numapin/api.sock"
-DEFAULT_STATE = "/var/lib/numapin/state.json"
-DEFAULT_CONFIG = "/etc/numapin/numapin.toml"
+__all__ = ["DEFAULT_CONFIG", "DEFAULT_SOCKET", "DEFAULT_STATE", "VERBS", "Verb", "build_parser"]
 
 _EXITS = "exit codes: 0 ok, 1 failure, 2 usage, 3 not running, 4 no permission, 5 does not fit, 6 configuration wrong"
 
@@ -166,13 +165,6 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:] + "."
 
 
-def path(text: str) -> object:
-    """A ``pathlib.Path``, imported only where a path is really given: ``status`` has none and starts in 25 ms."""
-    from pathlib import Path
-
-    return Path(text)
-
-
 def _root(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--root",
@@ -189,23 +181,4 @@ def _config(parser: argparse.ArgumentParser) -> None:
         type=path,
         metavar="FILE",
         help=f"configuration file; conf.d beside it is read too (default: {DEFAULT_CONFIG}, which may be missing)",
-    )
-
-
-def add_socket(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--socket",
-        default=DEFAULT_SOCKET,
-        metavar="PATH",
-        help="the daemon's API socket (default: %(default)s)",
-    )
-
-
-def add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=("table", "json"),
-        default="table",
-        help="tables for people, or JSON with bytes as integers (default: %(default)s)",
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from numapin.cli.client import request
-from numapin.cli.parser import DEFAULT_STATE
+from numapin.cli.options import DEFAULT_STATE
 from numapin.daemon.basis import Basis, checkpoint_basis, machine_basis, read_basis
 from numapin.daemon.what_if import Question, container_plan, pod_plan
 from numapin.model.errors import (

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from numapin.cli.parser import add_output, add_socket, path
+from numapin.cli.options import add_output, add_socket, path
 from numapin.model.nodeset import CpuSet, NodeSet
 from numapin.model.plan import Scope, TopologyPolicy
 from numapin.model.quantity import format_page_size, parse_bytes, parse_page_size
