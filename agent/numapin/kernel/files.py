@@ -121,11 +121,12 @@ def open_directory(path: str | Path) -> int:
         raise KernelReadError(str(path), exc.errno or 0) from exc
 
 
-def open_beneath(dir_fd: int, parts: Sequence[str], *, shown: str) -> int:
+def open_beneath(dir_fd: int, parts: Sequence[str], *, shown: str, same_device: bool = True) -> int:
     """
     Descriptor (``O_PATH``) of the directory *parts* below *dir_fd*. The caller closes it and keeps *dir_fd*.
 
-    No component may be a symbolic link, ``..`` or on another file system, so the result is below *dir_fd*.
+    No component may be a symbolic link or ``..``, so the result is below *dir_fd*; with *same_device* none may be
+    on another file system.
 
     Raises:
         KernelReadError: ENOENT or ENODEV when it does not exist, ENOTDIR for a file or a link, EXDEV for
@@ -142,7 +143,7 @@ def open_beneath(dir_fd: int, parts: Sequence[str], *, shown: str) -> int:
             inner = os.open(part, flags, dir_fd=fd)
             os.close(fd)
             fd = inner
-        if os.fstat(fd).st_dev != device:
+        if same_device and os.fstat(fd).st_dev != device:
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
     except OSError as exc:
         if fd >= 0:

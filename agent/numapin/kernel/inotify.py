@@ -15,7 +15,7 @@ from inotify_simple import INotify, flags
 from numapin.model.errors import KernelReadError
 
 CREATE, DELETE, MODIFY = int(flags.CREATE), int(flags.DELETE), int(flags.MODIFY)
-MOVED_TO, CLOSE_WRITE = int(flags.MOVED_TO), int(flags.CLOSE_WRITE)
+MOVED_FROM, MOVED_TO, CLOSE_WRITE = int(flags.MOVED_FROM), int(flags.MOVED_TO), int(flags.CLOSE_WRITE)
 _DIRECTORY = int(flags.ONLYDIR | flags.DONT_FOLLOW)
 _INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
 _WATCHES = "/proc/sys/fs/inotify/max_user_watches"

@@ -9,6 +9,7 @@ The error tree. Constructors take facts, ``__str__`` makes the sentence, ``code`
         KernelFormatError    a kernel file has unexpected content              exit 1
         CgroupGone           the cgroup vanished (normal; the caller drops it)
         NoCpusetController   no cpuset controller anywhere                     exit 1
+        KubeletStateUnusable the kubelet's state file cannot be believed       exit 1
       CheckpointError
         CheckpointCorrupt    not JSON, wrong checksum, wrong shape             exit 1
         CheckpointWrongVersion                                                 exit 1
@@ -154,6 +155,20 @@ class NoCpusetController(KernelError):
             f"no cpuset controller under {self.path}: {self.detail}; "
             "boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1) or mount the v1 cpuset controller"
         )
+
+
+class KubeletStateUnusable(KernelError):
+    """The kubelet's memory manager state is there, but nobody can say what is in it."""
+
+    code = "kubelet-state"
+
+    def __init__(self, path: str, detail: str) -> None:
+        super().__init__(path)
+        self.args = (path, detail)
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"the kubelet's state {self.path} is not usable: {self.detail}"
 
 
 class CheckpointError(NumapinError):
