@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import select
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -163,3 +165,14 @@ def test_uevents_of_nodes() -> None:
         assert ready
         assert events == [Uevent("change", "node", "/devices/system/node/node0")]
         assert not watcher.drain()
+
+
+def test_uevents_cost_little() -> None:
+    """The uevent socket is had without the rest of pyroute2, which would be a quarter of the daemon."""
+    code = (
+        "import sys; from numapin.kernel.watch import UeventWatcher; UeventWatcher().close();"
+        "print(len([m for m in sys.modules if m.startswith('pyroute2')]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert int(done.stdout) < 40

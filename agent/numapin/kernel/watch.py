@@ -7,7 +7,9 @@ raises no event. Must never: read or write a cgroup's files, or watch inside a c
 from __future__ import annotations
 
 import errno
+import importlib.util
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -291,14 +293,11 @@ class UeventWatcher:
     """
 
     def __init__(self) -> None:
-        # imported here: it is half of a start's time, and only the daemon needs it
-        from pyroute2.netlink.nlsocket import NetlinkSocket
-        from pyroute2.netlink.uevent import UeventSocket
-
+        base, kind = _uevent_sockets()
         try:
-            self._socket: Any = UeventSocket()
+            self._socket: Any = kind()
             # the base class's bind: that of UeventSocket takes no group before pyroute2 0.8
-            NetlinkSocket.bind(self._socket, groups=_UEVENT_KERNEL_GROUP)
+            base.bind(self._socket, groups=_UEVENT_KERNEL_GROUP)
         except OSError as exc:
             raise KernelReadError("the kernel's uevent socket", exc.errno or 0) from exc
 
@@ -340,6 +339,32 @@ class UeventWatcher:
             for message in self._socket.marshal.parse(data):
                 if message.get("SUBSYSTEM") in _HOTPLUG_SUBSYSTEMS:
                     events.append(Uevent(message.get("ACTION"), message.get("SUBSYSTEM"), message.get("DEVPATH")))
+
+
+def _uevent_sockets() -> tuple[Any, Any]:
+    """
+    pyroute2's netlink socket and its uevent socket, without the rest of pyroute2.
+
+    Its package imports everything it can do (routing, nftables, a database): 10 MiB for the daemon's whole life and
+    half of its start. So the package stands in ``sys.modules`` unexecuted, as a place to import the two from
+    (tried with 0.7.7 and 0.9.7); where a version does not bear that, all of it is loaded.
+    """
+    spec = importlib.util.find_spec("pyroute2")
+    if spec is not None and "pyroute2" not in sys.modules:
+        sys.modules["pyroute2"] = importlib.util.module_from_spec(spec)
+        try:
+            return _import_sockets()
+        except (ImportError, AttributeError):
+            for name in [m for m in sys.modules if m == "pyroute2" or m.startswith("pyroute2.")]:
+                del sys.modules[name]
+    return _import_sockets()
+
+
+def _import_sockets() -> tuple[Any, Any]:
+    from pyroute2.netlink.nlsocket import NetlinkSocket
+    from pyroute2.netlink.uevent import UeventSocket
+
+    return NetlinkSocket, UeventSocket
 
 
 def _ancestors(path: str) -> Iterator[str]:
