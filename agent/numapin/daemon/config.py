@@ -56,7 +56,8 @@ class Config:
     """
     Everything that can be configured, with the defaults of a machine without a file.
 
-    Times are nanoseconds. ``state_dir`` and ``socket`` are absolute paths of the machine described (`under`).
+    Times are nanoseconds. ``state_dir``, ``socket`` and ``kubelet_state`` are absolute paths of the machine
+    described (`under`).
     ``sources`` is the file each key that was set came from; it does not count in comparisons.
     """
 
@@ -65,7 +66,7 @@ class Config:
     prefer_closest: bool = False
     retry_refused: bool = True
     release_grace_ns: int = 30_000_000_000
-    full_pass_interval_ns: int = 60_000_000_000
+    full_pass_interval_ns: int = 120_000_000_000
     state_dir: Path = Path("/var/lib/numapin")
     socket: Path = Path("/run/numapin/api.sock")
     qos_standalone: StandaloneQos = StandaloneQos.LIMITS
@@ -75,6 +76,8 @@ class Config:
     v1_memory_migrate: bool = True
     provider_cpus: bool = True
     provider_devices: bool = True
+    kubelet_follow: bool = True
+    kubelet_state: Path = Path("/var/lib/kubelet/memory_manager_state")
     log_level: LogLevel = LogLevel.INFO
     log_format: LogFormat = LogFormat.AUTO
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)

@@ -233,6 +233,8 @@ KEYS: Mapping[str, Key] = {
     "cgroup.v1_memory_migrate": Key("v1_memory_migrate", _bool, _show_bool),
     "providers.cpus": Key("provider_cpus", _bool, _show_bool),
     "providers.devices": Key("provider_devices", _bool, _show_bool),
+    "kubelet.follow": Key("kubelet_follow", _bool, _show_bool),
+    "kubelet.state": Key("kubelet_state", _path, _show_text),
     "log.level": Key("log_level", _word(LogLevel), _show_text),
     "log.format": Key("log_format", _word(LogFormat), _show_text),
 }

@@ -94,6 +94,8 @@ reserved.node.2 = { memory = "2Gi", "hugepages-2048Ki" = "4Mi" }
 nodes.cpu_less = [4, 5]
 cgroup.v1_memory_migrate = false
 providers.cpus = false
+kubelet.follow = false
+kubelet.state = "/srv/kubelet/memory_manager_state"
 log.level = "debug"
 log.format = "json"
 """
@@ -112,6 +114,8 @@ log.format = "json"
         cpu_less_nodes=NodeSet.of(4, 5),
         v1_memory_migrate=False,
         provider_cpus=False,
+        kubelet_follow=False,
+        kubelet_state=Path("/srv/kubelet/memory_manager_state"),
         log_level=LogLevel.DEBUG,
         log_format=LogFormat.JSON,
     )
