@@ -12,8 +12,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from bench.harness import Daemon, Tree, daemon, dump, median, tree, wait_until
 from inotify_simple import INotify, flags
+
+from bench.harness import Daemon, Tree, daemon, dump, median, tree, wait_until
 
 ROUNDS = 60
 BURST = 500

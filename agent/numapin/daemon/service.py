@@ -10,6 +10,7 @@ import contextlib
 import os
 import resource
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from numapin.daemon.agent import Agent
@@ -30,9 +31,12 @@ from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy, find_hierarch
 from numapin.kernel.clock import Clock, SystemClock
 from numapin.kernel.discovery import Discovery
 from numapin.kernel.files import read_optional
+from numapin.kernel.own import read_machine_memory, read_own_footprint
 from numapin.kernel.watch import CgroupWatcher, RuntimeStateWatcher, UeventWatcher
 from numapin.model.errors import ExitStatus, KernelError, NumapinError
 from numapin.model.memory import Books
+from numapin.model.quantity import format_bytes
+from numapin.model.topology import Topology
 from numapin.state.checkpoint import CheckpointFile
 from numapin.state.lock import DaemonLock
 
@@ -121,6 +125,8 @@ class Service:
         self._agent = agent
         if loaded.checkpoint is not None:
             agent.adopt(loaded.checkpoint)
+        if self._root == Path("/"):
+            self._findings += memory_gap(machine.topology, read_machine_memory())
         self._about = About(
             pid=os.getpid(),
             started_wall_ns=clock.wall_ns(),
@@ -128,6 +134,7 @@ class Service:
             cgroup_version=hierarchy.version.value,
             boot_id=boot_id,
             checkpoint=None if self._dry_run else str(file.path),
+            process=lambda: asdict(read_own_footprint()),
             findings=lambda: [
                 *self._findings,
                 *(("not-watched", sentence) for sentence in (*cgroups.findings, *runtimes.findings)),
@@ -209,6 +216,20 @@ class Service:
                 return basis_document(self._agent.machine, self._agent.ledger.books, wall_ns=wall)
             case _:
                 raise UnknownVerb(verb)
+
+
+def memory_gap(topology: Topology, whole_bytes: int) -> list[tuple[str, str]]:
+    """A finding when the nodes and the whole machine differ in memory by more than a quarter, as some guests do."""
+    nodes = sum(n.memory_bytes for n in topology.nodes.values())
+    if topology.synthetic or abs(nodes - whole_bytes) * 4 <= whole_bytes:
+        return []
+    return [
+        (
+            "memory-totals-differ",
+            f"the nodes have {format_bytes(nodes)} together and /proc/meminfo says {format_bytes(whole_bytes)}; "
+            "the nodes' own numbers are used",
+        )
+    ]
 
 
 def _raise_descriptor_limit() -> None:

@@ -28,6 +28,8 @@ class About:
     cgroup_version: str
     boot_id: str
     checkpoint: str | None
+    process: Callable[[], Mapping[str, object]] = dict
+    """What the daemon itself costs now: ``resident_bytes``, ``cpu_seconds``, and ``machine_booted_seconds``."""
     findings: Callable[[], Sequence[tuple[str, str]]] = tuple
     """Pairs of stable code and sentence about what the daemon cannot see or use, as of now."""
 
@@ -98,6 +100,7 @@ def status_document(agent: Agent, about: About, *, now_ns: int, wall_ns: int) ->
         "dry_run": agent.dry_run,
         "cgroup_version": about.cgroup_version,
         "boot_id": about.boot_id,
+        "process": dict(about.process()),
         "last_full_pass_seconds_ago": None if last is None else round((now_ns - last) / 1e9, 3),
         "wall_seconds": wall_ns // 1_000_000_000,
         "summary": summary(agent),
