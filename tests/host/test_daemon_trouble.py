@@ -1,0 +1,224 @@
+"""A daemon process on odd machines below a root of their own, and real refusals of the kernel."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from numapin.daemon.pinning import WriteJob, perform
+from numapin.kernel.cgroup_mounts import CgroupVersion
+from numapin.kernel.cgroupfs import open_cgroup
+from numapin.model.nodeset import NodeSet
+from support.cgroup_trees import GIB, CgroupTree
+from support.daemon import docker
+from support.fakes import FakeClock
+from support.machines import even, write_flat_machine, write_machine
+from support.real_cgroups import RealTree
+from support.running import Numapin, wait_for
+
+pytestmark = pytest.mark.host
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """Two nodes and a v2 tree of plain files."""
+    root = tmp_path / "machine"
+    write_machine(root, even(2, memory=10 * GIB))
+    return root
+
+
+@pytest.fixture
+def numapin(tmp_path: Path, machine: Path) -> Iterator[Numapin]:
+    """A daemon for that machine."""
+    daemon = Numapin(tmp_path, root=machine)
+    try:
+        yield daemon
+    finally:
+        daemon.kill()
+
+
+def add(tree: CgroupTree, number: int, effective: str = "0") -> str:
+    """A Guaranteed container."""
+    tree.add(docker(number), memory=GIB, quota=50_000, effective=effective)
+    return docker(number)
+
+
+def quiet(numapin: Numapin) -> bool:
+    """True when no trace of the program is in the log."""
+    text = numapin.log.read_text()
+    return "Traceback" not in text and "step_failed" not in text
+
+
+def test_no_numa(numapin: Numapin, machine: Path) -> None:
+    """A kernel without NUMA is one node 0, and containers are accounted there."""
+    shutil.rmtree(machine / "sys/devices/system/node")
+    path = add(CgroupTree(machine, nodes="0"), 1)
+    write_flat_machine(machine, memory=10 * GIB, pools={2 << 20: 0, 1 << 30: 0})
+
+    numapin.start()
+
+    assert numapin.states("/system.slice") == {path: "pinned"}
+    assert [n["id"] for n in numapin.status()["nodes"]] == [0]
+    assert quiet(numapin)
+
+
+def test_a_read_only_cgroup_tree(numapin: Numapin, machine: Path) -> None:
+    """EROFS: the reason has the path and says to mount it read-write; nothing stays reserved; the daemon serves."""
+    mount = machine / "sys/fs/cgroup"
+    mount.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "numapin-test", str(mount)], check=True)
+    try:
+        path = add(CgroupTree(machine, nodes="0-1"), 1)
+        subprocess.run(["mount", "-o", "remount,ro", str(mount)], check=True)
+        numapin.start()
+
+        row = numapin.rows("/system.slice")[path]
+        assert row["state"] == "failed"
+        assert f"{mount}{path}/cpuset.mems" in row["message"]
+        assert "mount it read-write" in row["message"]
+        assert [n["memory_map"]["memory"]["reserved"] for n in numapin.status()["nodes"]] == [0, 0]
+        assert quiet(numapin)
+        numapin.kill()
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)
+
+
+def test_a_full_disk(numapin: Numapin, machine: Path) -> None:
+    """Without room for the checkpoint no cgroup is written; with room again the next look pins."""
+    state = machine / "own/state"
+    state.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "numapin-test", str(state)], check=True)
+    try:
+        (state / "ballast").write_bytes(b"x" * (16 << 10))
+        tree = CgroupTree(machine, nodes="0-1")
+        path = add(tree, 1)
+        numapin.start()
+
+        row = numapin.rows("/system.slice")[path]
+        assert row["state"] == "failed"
+        assert "ENOSPC" in row["message"]
+        assert (tree.cpuset / path[1:] / "cpuset.mems").read_text() == "\n"
+        assert [f["code"] for f in numapin.status()["findings"]] == ["checkpoint-unwritable"]
+        (state / "ballast").unlink()
+        numapin.signal(signal.SIGHUP)
+        wait_for(lambda: numapin.states("/system.slice") == {path: "pinned"})
+        assert numapin.status()["findings"] == []
+        assert quiet(numapin)
+        numapin.kill()
+    finally:
+        subprocess.run(["umount", str(state)], check=True)
+
+
+def test_a_damaged_checkpoint(numapin: Numapin, machine: Path) -> None:
+    """It is kept aside, told in status and log, and the start goes on with what the cgroups say."""
+    path = add(CgroupTree(machine, nodes="0-1"), 1)
+    numapin.state.parent.mkdir(parents=True)
+    numapin.state.write_text("rubbish")
+
+    numapin.start()
+
+    assert numapin.states("/system.slice") == {path: "pinned"}
+    (finding,) = numapin.status()["findings"]
+    assert finding["code"] == "checkpoint-damaged"
+    (aside,) = numapin.state.parent.glob("state.json.damaged-*")
+    assert str(aside) in finding["message"]
+    assert aside.read_text() == "rubbish"
+
+
+def test_hotplug_of_something_unusable(numapin: Numapin, machine: Path) -> None:
+    """A reload on a machine that became unreadable is refused with the path, and the old picture serves on."""
+    path = add(CgroupTree(machine, nodes="0-1"), 1)
+    numapin.start()
+    (machine / "sys/devices/system/node/online").write_text("0-\n")
+    numapin.signal(signal.SIGHUP)
+
+    wait_for(lambda: numapin.lines("configuration_refused"))
+
+    assert "sys/devices/system/node/online" in numapin.lines("configuration_refused")[0]["reason"]
+    assert numapin.states("/system.slice") == {path: "pinned"}
+    assert quiet(numapin)
+
+
+def test_something_in_the_place_of_the_socket(numapin: Numapin, machine: Path) -> None:
+    """A file where the socket shall be is not replaced: exit 1, the path, and what to do."""
+    tree = CgroupTree(machine, nodes="0-1")
+    path = add(tree, 1)
+    numapin.socket.parent.mkdir(parents=True)
+    numapin.socket.write_text("mine")
+
+    ended = numapin.once()
+
+    assert ended.returncode == 1
+    assert f"cannot listen on {numapin.socket}" in ended.stderr
+    assert "remove it" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert numapin.socket.read_text() == "mine"
+    assert (tree.cpuset / path[1:] / "cpuset.mems").read_text() == "\n"
+
+
+# ---- the kernel's own refusals -------------------------------------------------------------------------------------
+
+
+def populated_without_nodes(tree: RealTree) -> tuple[str, NodeSet]:
+    """A process lives there, so the nodes cannot be taken away."""
+    path = tree.make("full")
+    tree.populate(path)
+    return path, NodeSet()
+
+
+def unknown_node(tree: RealTree) -> tuple[str, NodeSet]:
+    """No such node on this machine."""
+    return tree.make("unknown"), NodeSet.of(900)
+
+
+def outside_the_parent(tree: RealTree) -> tuple[str, NodeSet]:
+    """The parent has no nodes."""
+    (tree.base / "bare/inner").mkdir(parents=True)
+    return f"{tree.path}/bare/inner", NodeSet.of(0)
+
+
+@pytest.mark.parametrize(
+    ("make", "codes", "words"),
+    [
+        (populated_without_nodes, (errno.ENOSPC, errno.EBUSY), "cpuset.mems"),
+        (unknown_node, (errno.EINVAL, errno.ERANGE, errno.EACCES), "cpuset.mems"),
+        (outside_the_parent, (errno.EACCES,), "subset of the parent"),
+    ],
+)
+def test_refused_writes(
+    tree: RealTree,
+    make: Callable[[RealTree], tuple[str, NodeSet]],
+    codes: tuple[int, ...],
+    words: str,
+) -> None:
+    """Each refusal of the kernel becomes an outcome with its errno and the path; nothing is raised or changed."""
+    if tree.hierarchy.version is not CgroupVersion.V1:
+        pytest.skip("v1 refuses these; v2 takes them and grants something else")
+    path, nodes = make(tree)
+    with open_cgroup(tree.hierarchy, path) as cgroup:
+        before = cgroup.read_cpuset_mems()
+        outcome = perform(WriteJob(cgroup, nodes, migrate=True), FakeClock())
+
+        assert outcome.error is not None
+        assert outcome.error.errno in codes
+        assert path in str(outcome.error)
+        assert words in str(outcome.error)
+        assert before == cgroup.read_cpuset_mems()
+
+
+def test_a_cgroup_that_goes_under_the_writer(tree: RealTree) -> None:
+    """A directory that is removed while it is held open is gone, not an error of ours."""
+    path = tree.make("short")
+    with open_cgroup(tree.hierarchy, path) as cgroup:
+        (tree.base / "short").rmdir()
+
+        outcome = perform(WriteJob(cgroup, NodeSet.of(0), migrate=True), FakeClock())
+
+        assert outcome.error is not None
+        assert outcome.error.code == "cgroup-gone"
