@@ -13,17 +13,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import footprint, grant
-#P
+from bench import footprint, grant, planner
 from bench.harness import Unsuitable
 
-SECTIONS: dict[str, Callable[[], None]] = {
+SECTIONS: dict[str, Callable[[], object]] = {
     "grant": grant.single,
     "burst": grant.burst,
     "idle": footprint.idle,
     "restart": footprint.restart,
     "status": footprint.status,
-#Q
+    "planner": planner.main,
 }
 
 
