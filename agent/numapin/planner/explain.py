@@ -30,15 +30,15 @@ TIE_BREAKS: Mapping[str, str] = {
 """Sentence for each word in `Explanation.tie_break`."""
 
 _EXCLUDED: Mapping[Exclusion, str] = {
-    Exclusion.NOT_ALLOWED: "not allowed by its parent cgroups or the configuration",
-    Exclusion.TYPE_MISSING: "has no memory of a requested type",
+    Exclusion.NOT_ALLOWED: "not allowed for it",
+    Exclusion.TYPE_MISSING: "no memory of some type",
     Exclusion.IN_GROUP: "tied into group {cells}",
-    Exclusion.HOLDS_SINGLE: "too small alone; its single-node containers keep it out of a group",
+    Exclusion.HOLDS_SINGLE: "too small alone, and in use",
     Exclusion.TOO_SMALL: "too small alone, even when empty",
     Exclusion.NOT_ENOUGH_FREE: "not enough free",
-    Exclusion.KERNEL_SHORT: "the kernel has fewer free pages than the books",
+    Exclusion.KERNEL_SHORT: "the kernel has less free",
     Exclusion.MEMORYLESS: "has no memory",
-    Exclusion.NOT_NORMAL: "movable memory only: never alone",
+    Exclusion.NOT_NORMAL: "movable memory only",
 }
 
 _BOTH = "limit both its memory and its CPU (docker run --memory 4g --cpus 2)"

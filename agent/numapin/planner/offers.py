@@ -72,6 +72,7 @@ class Offers:
         self.groups = {g: self._group_offer(books, g) for g in sorted(cells) if not g & ~self.all}
         self.inexact = False
         self._steps = Steps(len(self.ids))
+        self._searches: dict[tuple[tuple[NodeId, ...], Vector], Search] = {}
         self._known: dict[object, int | None] = {}
 
     def _vectors(self, node: NodeId, state: NodeState) -> tuple[Vector, Vector]:
@@ -200,7 +201,10 @@ class Offers:
 
     def _search(self, pool: Sequence[NodeId], held: Vector) -> Search:
         missing = tuple(n - h for n, h in zip(self.need, held, strict=True))
-        return Search([self.offered[n] for n in pool], missing, self._steps)
+        key = (tuple(pool), missing)
+        if key not in self._searches:
+            self._searches[key] = Search([self.offered[n] for n in pool], missing, self._steps)
+        return self._searches[key]
 
     def _best(self, search: Search, pool: Sequence[NodeId], k: int, base: int, taste: Taste) -> int | None:
         key = (tuple(pool), search.need, k, base, id(taste))

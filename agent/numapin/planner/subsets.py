@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import Literal
 
 from numapin.planner.witness import Steps, Vector, Witness
 
@@ -27,16 +28,18 @@ class Search:
     Needs of zero or less are met by nothing at all.
     """
 
-    __slots__ = ("_found", "_witness", "caps", "need", "size")
+    __slots__ = ("_fewest", "_found", "_witness", "caps", "need", "size")
 
     def __init__(self, caps: Sequence[Vector], need: Vector, steps: Steps) -> None:
         wanted = [t for t, n in enumerate(need) if n > 0]
         self.need = tuple(need[t] for t in wanted)
         # More than the need is worth no more than the need; this sharpens every bound below.
-        self.caps = [tuple(min(cap[t], need[t]) if cap[t] > 0 else 0 for t in wanted) for cap in caps]
+        columns = [[min(c[t], need[t]) if c[t] > 0 else 0 for c in caps] for t in wanted]
+        self.caps: list[Vector] = list(zip(*columns, strict=True)) if columns else [()] * len(caps)
         self.size = len(self.caps)
         self._witness = Witness(self.caps, self.need, steps)
         self._found: dict[int, Sequence[int]] = {}
+        self._fewest: int | Literal[False] | None = False
 
     @property
     def exact(self) -> bool:
@@ -49,6 +52,11 @@ class Search:
 
     def fewest(self) -> int | None:
         """Smallest number of nodes that is enough; ``None`` when all together are not."""
+        if self._fewest is False:
+            self._fewest = self._find_fewest()
+        return self._fewest
+
+    def _find_fewest(self) -> int | None:
         lower = 0
         for t, need in enumerate(self.need):
             total = 0

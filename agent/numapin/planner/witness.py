@@ -32,7 +32,7 @@ class Steps:
     __slots__ = ("left",)
 
     def __init__(self, nodes: int) -> None:
-        self.left = 2_500 + 16 * nodes
+        self.left = 2_500 + 12 * nodes
 
     def share(self) -> int:
         """What is left after one question took its quarter: later ones of the same decision get theirs."""

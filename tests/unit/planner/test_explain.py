@@ -214,7 +214,7 @@ def test_each_node_has_its_finding() -> None:
         "chosen",
         "tied into group 2-3",
         "tied into group 2-3",
-        "not allowed by its parent cgroups or the configuration",
+        "not allowed for it",
     ] == [node_verdict(view, found) for view in found.nodes]
 
 

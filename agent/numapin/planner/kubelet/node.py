@@ -96,6 +96,7 @@ class Kubelet:
         self.active: dict[str, Pod] = {}
         self._started: set[tuple[str, str]] = set()
         self._stored: dict[str, dict[str, Hint]] = {}
+        self._kept: frozenset[str] = frozenset()
         self._sweeping = True
 
     @classmethod
@@ -103,7 +104,7 @@ class Kubelet:
         """A kubelet that finds the assignments of *books* in place and keeps them."""
         kubelet = cls(books.node_map, policy, scope, distances)
         kubelet.static = StaticPolicy(Ledger.of(books))
-        kubelet._sweeping = False
+        kubelet._kept = frozenset(owner.pod for owner in books.assignments)
         return kubelet
 
     @property
@@ -208,6 +209,8 @@ class Kubelet:
     def sweep(self) -> None:
         """Remove everything whose pod is not active or does not have that container."""
         for owner in list(self.ledger.owners()):
+            if owner.pod in self._kept:
+                continue
             pod = self.active.get(owner.pod)
             if pod is None or pod.container(owner.container) is None:
                 self.ledger.remove(owner.pod, owner.container)

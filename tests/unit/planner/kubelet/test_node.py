@@ -108,6 +108,8 @@ def test_over_books_that_are_in_use() -> None:
 
     assert {"c": NodeSet.of(1)} == answer.mems
     assert sorted(node.ledger.owners()) == [Owner("a", "c"), Owner("x", "c")]
+    node.end("a")
+    assert list(node.ledger.owners()) == [Owner("x", "c")]
 
 
 @pytest.mark.parametrize(
