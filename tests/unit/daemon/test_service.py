@@ -1,0 +1,67 @@
+"""What is said about a host before the daemon serves it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from numapin.daemon.service import Service
+from numapin.model.errors import ConfigError, NoCpusetController
+from support.cgroup_trees import GIB, CgroupTree
+from support.daemon import Host, docker
+from support.machines import even, write_machine
+from support.trees import write_tree
+
+
+def notes(root: Path) -> tuple[str, ...]:
+    """Sentences about the host below *root*."""
+    return Service(root, None, dry_run=False).suitability()
+
+
+def test_a_suitable_host(tmp_path: Path) -> None:
+    """Several nodes and a container: nothing to say."""
+    Host(tmp_path).guaranteed(docker(1), 1)
+
+    assert notes(tmp_path) == ()
+
+
+def test_one_node_and_no_container(tmp_path: Path) -> None:
+    """What can be done here, and where a real choice can be seen."""
+    Host(tmp_path, nodes=even(1))
+
+    one_node, nothing = notes(tmp_path)
+
+    assert "one NUMA node with memory (node 0)" in one_node
+    assert "make demo" in one_node
+    assert "no container runs now" in nothing
+
+
+def test_no_cpuset(tmp_path: Path) -> None:
+    """Without the controller there is nothing to serve."""
+    write_machine(tmp_path, even(2))
+    write_tree(tmp_path, {"sys/fs/cgroup/cgroup.controllers": "memory\n"})
+
+    with pytest.raises(NoCpusetController, match="cgroup v2 with controllers memory"):
+        notes(tmp_path)
+
+
+def test_a_wrong_configuration_is_all_told(tmp_path: Path) -> None:
+    """Every problem at once, before anything is looked at."""
+    write_tree(tmp_path, {"etc/numapin/numapin.toml": "policy = 1\nrelease_grace = 'soon'\n"})
+
+    with pytest.raises(ConfigError) as caught:
+        Service(tmp_path, None, dry_run=False)
+
+    assert [key for _, key, _ in caught.value.problems] == ["policy", "release_grace"]
+
+
+def test_a_look_writes_nothing(tmp_path: Path) -> None:
+    """Neither state nor socket directory is made by looking."""
+    write_machine(tmp_path, even(2, memory=GIB))
+    CgroupTree(tmp_path, nodes="0-1")
+
+    notes(tmp_path)
+
+    assert not (tmp_path / "var").exists()
+    assert not (tmp_path / "run").exists()
