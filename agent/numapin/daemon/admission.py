@@ -6,14 +6,16 @@ Owns: which rule applies to whom. Must never: write a cgroup or the disk.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from numapin.daemon.config import Config
+from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.machine import Machine
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.model.checkpoint import Phase, PinRecord, RefusalRecord
 from numapin.model.container import Classification, ContainerKind, ContainerRecord, QosClass
+from numapin.model.kubelet import Hands
 from numapin.model.memory import Owner
 from numapin.model.nodeset import NodeId, NodeSet
 from numapin.model.plan import Plan, Refusal, Request
@@ -64,10 +66,11 @@ def foreign_mems(record: ContainerRecord, ours: PinRecord | None) -> NodeSet | N
 class Admission:
     """Decides for one record after the other against the ledger's books."""
 
-    def __init__(self, machine: Machine, ledger: Ledger, *, dry_run: bool) -> None:
+    def __init__(self, machine: Machine, ledger: Ledger, *, dry_run: bool, kubelet: Beside | None = None) -> None:
         self.machine = machine
         self.ledger = ledger
         self.dry_run = dry_run
+        self.kubelet = kubelet
 
     def decide(self, record: ContainerRecord, *, resident: dict[NodeId, int] | None = None) -> Decision:
         """
@@ -82,6 +85,10 @@ class Admission:
             if pin.owner != record.owner:
                 self.ledger.drop_owner(pin.owner)
             pin = None
+        if self.kubelet is not None and self.kubelet.claims(record):
+            decision = self._to_kubelet(self.kubelet, record, verdict, pin)
+            decision.view.hands = self.kubelet.hands
+            return decision
         if not may_be_managed(record, self.machine.config):
             return self._leave(record, verdict, ContainerState.UNMANAGED, verdict.reason, pin)
         if record.doubts:
@@ -91,11 +98,18 @@ class Admission:
         if not verdict.request:
             return self._doubt(record, verdict, pin, verdict.reason)
         ours = pin if pin is not None and pin.phase is not Phase.FOREIGN else None
-        if (theirs := foreign_mems(record, ours)) is not None:
+        theirs = foreign_mems(record, ours)
+        before = None if ours is not None or self.kubelet is None else self.kubelet.handed_over(record)
+        if theirs is not None and before is None:
             return self._account(record, verdict, pin, theirs)
         if pin is not None and ours is None:
             self.ledger.drop(record.cgroup)  # nobody else's any more
-        return self._place(record, verdict, ours, resident or {})
+        decision = self._place(record, verdict, ours, resident or {})
+        if before is None:
+            return decision
+        # what stands in the cgroup is ours of old, and not what was there before us
+        self.ledger.update_pin(record.cgroup, original_mems=before.original_mems)
+        return decision if decision.view.nodes else replace(decision, unpin=before)
 
     def _leave(
         self,
@@ -111,6 +125,29 @@ class Admission:
         undo = pin if pin is not None and stands and pin.phase is not Phase.FOREIGN else None
         return Decision(Tracked(record, verdict, state, message), unpin=undo)
 
+    def _to_kubelet(
+        self, kubelet: Beside, record: ContainerRecord, verdict: Classification, pin: PinRecord | None
+    ) -> Decision:
+        """
+        The kubelet's to place: no promise and no pin of ours, and a value we wrote stays where it is.
+
+        While the kubelet's own accounting cannot be read, nodes that stand in the cgroup are accounted as they are.
+        """
+        guaranteed = verdict.qos is QosClass.GUARANTEED and may_be_managed(record, self.machine.config)
+        if guaranteed and kubelet.hands is Hands.UNKNOWN:
+            theirs = foreign_mems(record, None)
+            if verdict.request and theirs is not None:
+                return self._account(record, verdict, pin, theirs, kubelet.message(record))
+            if record.doubts and pin is not None:
+                self.ledger.update_pin(record.cgroup, phase=Phase.FOREIGN)
+                message = "; ".join(record.doubts)
+                return Decision(Tracked(record, verdict, ContainerState.FOREIGN, message, pin.nodes))
+        self.ledger.drop(record.cgroup)
+        if not guaranteed:
+            return Decision(Tracked(record, verdict, ContainerState.UNMANAGED, verdict.reason))
+        nodes, message = kubelet.nodes_of(record), kubelet.message(record)
+        return Decision(Tracked(record, verdict, ContainerState.FOREIGN, message, nodes))
+
     def _doubt(
         self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None, message: str
     ) -> Decision:
@@ -123,14 +160,19 @@ class Admission:
         return Decision(Tracked(record, verdict, state, message, pin.nodes))
 
     def _account(
-        self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None, theirs: NodeSet
+        self,
+        record: ContainerRecord,
+        verdict: Classification,
+        pin: PinRecord | None,
+        theirs: NodeSet,
+        why: str = "",
     ) -> Decision:
         """Somebody else's pin: its bytes are taken out of the books, its cgroup is left alone."""
         owner = pin.owner if pin is not None else self._owner(record)
         books, note = account_foreign(self.ledger.books, owner, verdict.request, theirs)
         self.ledger.dirty |= books != self.ledger.books
         self.ledger.books = books
-        message = f"nodes {theirs} were chosen by somebody else" + (f"; {note}" if note else "")
+        message = (why or f"nodes {theirs} were chosen by somebody else") + (f"; {note}" if note else "")
         self.ledger.set_pin(self._pin_record(record, owner, theirs, Phase.FOREIGN, message))
         return Decision(Tracked(record, verdict, ContainerState.FOREIGN, message, theirs))
 

@@ -14,6 +14,7 @@ from numapin.daemon.admission import Admission, Decision, foreign_mems
 from numapin.daemon.adoption import adopt
 from numapin.daemon.config import Config
 from numapin.daemon.delivery import Delivery, DriftWatch
+from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.machine import Machine
 from numapin.daemon.pinning import INLINE_BYTES, Outcome, Writer
@@ -54,9 +55,11 @@ class Agent:
         reporter: Reporter,
         migrate_v1: bool,
         dry_run: bool,
+        kubelet: Beside | None = None,
     ) -> None:
         self.machine = machine
         self.ledger = ledger
+        self.kubelet = kubelet
         self.dry_run = dry_run
         self.views: dict[str, Tracked] = {}
         self.last_pass_ns: int | None = None
@@ -109,6 +112,7 @@ class Agent:
 
     def full_pass(self) -> None:
         """Look at everything: the safety net under the events, and the first look at start."""
+        self.on_kubelet()
         records = self._finder.scan()
         alive = {r.cgroup for r in records}
         missing = [view.record for path, view in self.views.items() if path not in alive]
@@ -130,6 +134,21 @@ class Agent:
         for path in known:
             if path in self.views:
                 self._drift.prune(path)  # it was a plain directory until its runtime said so
+
+    def on_kubelet(self, *, certain: bool = True) -> None:
+        """
+        The kubelet's state file changed, or may have: account what it holds, and hand its pods' containers over to it
+        or take them back. Without *certain* the file is read only when it looks changed.
+        """
+        if self.kubelet is None or not self.kubelet.refresh(certain=certain):
+            return
+        other = [v for v in self.views.values() if self.kubelet.disagrees(v)]
+        for view in other:
+            if self.kubelet.claims(view.record):
+                self._delivery.let_go(view)
+        self._released |= self.kubelet.account(self.ledger)
+        self._admit([r for r in (self._inspect(v.record.cgroup) for v in other) if r is not None])
+        self._retry(everything=True)
 
     def on_removed(self, paths: Iterable[str]) -> None:
         """Cgroups went; one that was made anew under the same path meanwhile is another container."""
@@ -161,7 +180,8 @@ class Agent:
         """Writes are done: note what the kernel granted."""
         for outcome in outcomes:
             view = self.views.get(outcome.path)
-            if view is not None and view.record.inode == outcome.inode:
+            known = view is not None and view.record.inode == outcome.inode
+            if view is not None and known and view.state is not ContainerState.FOREIGN:  # handed over meanwhile
                 self._delivery.verify(view, outcome)
                 self._released |= view.state is ContainerState.FAILED
         self._retry()
@@ -173,6 +193,9 @@ class Agent:
             self.ledger.rebase(machine.node_map)
             self._name_misfits()
         old, self.machine = self.machine.config, machine
+        if self.kubelet is not None:
+            self.kubelet.configure(machine.config)
+            self.on_kubelet()
         if rules_of_class(old) != rules_of_class(machine.config):
             self._admit([r for r in map(self._inspect, list(self.views)) if r is not None])
         self._retry(everything=True)
@@ -216,6 +239,8 @@ class Agent:
             return True
         if view.state is ContainerState.FOREIGN and record.mems != view.record.mems:
             return True
+        if self.kubelet is not None and self.kubelet.disagrees(view):
+            return True
         return facts(view.record) != facts(record)
 
     def _drifted(self, record: ContainerRecord) -> bool:
@@ -224,12 +249,13 @@ class Agent:
 
     def _admit(self, records: Sequence[ContainerRecord]) -> None:
         """Decide about all, save once, then write each."""
+        self.on_kubelet(certain=False)
         if not records:
             return
         if any(asks_hugepages(r) for r in records):
             self._refresh_pools()
         mark = self.ledger.mark()
-        admission = Admission(self.machine, self.ledger, dry_run=self.dry_run)
+        admission = Admission(self.machine, self.ledger, dry_run=self.dry_run, kubelet=self.kubelet)
         decided = [admission.decide(r, resident=self._resident(r)) for r in self._in_order(records)]
         self.ledger.drop_orphans()
         if self.ledger.dirty and not self._save():
@@ -333,6 +359,8 @@ class Agent:
             view = self.views.pop(path)
             self._young.drop(path)
             self._delivery.forget(view)
+            if self.kubelet is not None:
+                self.kubelet.forget(path)
         for path in paths:
             self._released |= self._retention.end(path, self.machine.config.release_grace_ns)
 
@@ -367,6 +395,8 @@ class Agent:
         if not (self._released or everything):
             return
         self._released = False
+        if self.ledger.short:
+            self.ledger.set_neighbour(self.ledger.neighbour)
         for view in [v for v in self.views.values() if v.state is ContainerState.DEFERRED]:
             self._delivery.write(view, self.machine)
         if self.machine.config.retry_refused:

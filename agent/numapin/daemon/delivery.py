@@ -189,6 +189,11 @@ class Delivery:
             if cgroup is not None:
                 self._writer.submit(WriteJob(cgroup, target, self._migrate), cgroup.read_memory_current() or 0)
 
+    def let_go(self, view: Tracked) -> None:
+        """Somebody else's from now on: what was not written yet is not written any more, what stands there stands."""
+        self._writer.cancel(view.record.cgroup)
+        self.forget(view)
+
     def forget(self, view: Tracked) -> None:
         """The cgroup went: let go of its directory and its watch."""
         self._drift.unwatch_mems(view.record.cgroup)

@@ -6,13 +6,15 @@ Owns: the order *decide, save, then write*. Must never: write a cgroup.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import Checkpoint, PinRecord, RefusalRecord
 from numapin.model.errors import CheckpointUnwritable
-from numapin.model.memory import Books, NodeMap, Owner
+from numapin.model.memory import Block, Books, NodeMap, Owner
 from numapin.planner.accounting import rebase, release
+from numapin.planner.neighbour import account_neighbour
 from numapin.state.checkpoint import CheckpointFile
 
 
@@ -31,7 +33,8 @@ class Ledger:
     The current promises, keyed by cgroup path, and the file they are kept in.
 
     ``file`` is ``None`` in a dry run: nothing is saved then. ``save_error`` is the last failed save's error until
-    one succeeds; while it stands, no new promise is made.
+    one succeeds; while it stands, no new promise is made. ``neighbour`` is what another memory manager holds: in the
+    books, so that it is not promised twice, and never on disk. ``short`` names what of it we had promised already.
     """
 
     def __init__(self, file: CheckpointFile | None, *, policy: str, boot_id: str, clock: Clock, books: Books) -> None:
@@ -44,11 +47,13 @@ class Ledger:
         self.dirty = False
         self.save_error: CheckpointUnwritable | None = None
         self.saves = 0
+        self.neighbour: Mapping[Owner, tuple[Block, ...]] = {}
+        self.short: tuple[str, ...] = ()
         self._clock = clock
 
     def adopt(self, checkpoint: Checkpoint) -> None:
         """Take over what an earlier run promised; the caller then drops what is gone and rebases."""
-        self.books = checkpoint.books
+        self.books, self.short = account_neighbour(checkpoint.books, self.neighbour)
         self.pins = dict(checkpoint.containers)
         self.refusals = dict(checkpoint.refusals)
 
@@ -67,7 +72,7 @@ class Ledger:
             policy=self.policy,
             boot_id=self.boot_id,
             saved_ns=self._clock.wall_ns(),
-            books=self.books,
+            books=release(self.books, *self.neighbour),
             containers=dict(self.pins),
             refusals=dict(self.refusals),
         )
@@ -91,8 +96,15 @@ class Ledger:
 
     def rebase(self, node_map: NodeMap) -> None:
         """Put the same assignments onto a machine that changed."""
-        self.books = rebase(self.books, node_map)
+        ours = rebase(release(self.books, *self.neighbour), node_map)
+        self.books, self.short = account_neighbour(ours, self.neighbour)
         self.dirty = True
+
+    def set_neighbour(self, assignments: Mapping[Owner, tuple[Block, ...]]) -> None:
+        """Account what another memory manager holds now, in place of what it held before."""
+        ours = release(self.books, *self.neighbour)
+        self.neighbour = dict(assignments)
+        self.books, self.short = account_neighbour(ours, self.neighbour)
 
     def set_pin(self, pin: PinRecord) -> None:
         """Add or replace the record of one cgroup; a refusal of the same cgroup is over."""
@@ -143,7 +155,7 @@ class Ledger:
     def drop_orphans(self) -> list[Owner]:
         """Give back what no record explains: its container is there but is not managed any more. Returns whose."""
         explained = {p.owner for p in self.pins.values()}
-        orphans = [owner for owner in self.books.assignments if owner not in explained]
+        orphans = [o for o in self.books.assignments if o not in explained and o not in self.neighbour]
         if orphans:
             self.books = release(self.books, *orphans)
             self.dirty = True

@@ -115,6 +115,12 @@ class Writer:
         self._start_waiting()
         return None
 
+    def cancel(self, path: str) -> None:
+        """Drop a job of this cgroup that no thread has begun."""
+        waiting = self._waiting.pop(path, None)
+        if waiting is not None:
+            waiting.cgroup.close()
+
     def _start_waiting(self) -> None:
         for path in [p for p in self._waiting if p not in self._running][: WORKERS - len(self._running)]:
             self._running.add(path)

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from numapin.kernel.cgroupfs import Cgroup
 from numapin.model.container import Classification, ContainerRecord
+from numapin.model.kubelet import Hands
 from numapin.model.nodeset import NodeSet
 
 
@@ -55,6 +56,8 @@ class Tracked:
     repairs: int = 0
     said: tuple[ContainerState, str, NodeSet] | None = None
     """What the last log line about it said."""
+    hands: Hands = Hands.OURS
+    """Whose decision this was."""
     seen_ns: int = 0
     """When its cgroup was first seen, monotonic; 0 when it was there before the daemon."""
 

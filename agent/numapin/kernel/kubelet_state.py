@@ -72,7 +72,6 @@ class _File(msgspec.Struct, rename="camel"):
     data_checksum: _Uint64 | None = None
 
 
-_NO_CHECKSUM = "it has no checksum"
 _KNOWN_KEYS: Mapping[type[msgspec.Struct], frozenset[str]] = {
     kind: frozenset(f.encode_name for f in msgspec.structs.fields(kind)) - {"nodes", "data", "dataChecksum"}
     for kind in (_Block, _Table, _Node, _Pod, _File)
@@ -141,13 +140,10 @@ def parse_kubelet_state(text: str, shown: str) -> KubeletState:
     outer, raw = _decode(text, shown)
     if outer.data is None:
         return _state(outer, _verify(outer, raw, shown))
-    unverified = _NO_CHECKSUM
-    if outer.data_checksum:
-        unverified = ""
-        if outer.data_checksum != data_checksum(outer.data):
-            raise KubeletStateUnusable(shown, "damaged: the checksum of its data is wrong")
+    if outer.data_checksum and outer.data_checksum != data_checksum(outer.data):
+        raise KubeletStateUnusable(shown, "damaged: the checksum of its data is wrong")
     inner, _ = _decode(outer.data, shown, policy=outer.policy_name)
-    return _state(inner, unverified)
+    return _state(inner, "")
 
 
 def _decode(text: str, shown: str, *, policy: str = "") -> tuple[_File, dict[str, Any]]:
@@ -171,14 +167,12 @@ def _decode(text: str, shown: str, *, policy: str = "") -> tuple[_File, dict[str
 
 def _verify(file: _File, raw: Mapping[str, Any], shown: str) -> str:
     """
-    Why the checksum cannot be verified, or an empty string when it was found right.
+    Why the checksum cannot be verified, or an empty string when it was found right or there is none.
 
     Raises:
         KubeletStateUnusable: It is wrong, and everything it is made over is known here.
     """
-    if not file.checksum:
-        return _NO_CHECKSUM
-    if file.checksum in state_checksums(raw):
+    if not file.checksum or file.checksum in state_checksums(raw):
         return ""
     if strange := _strange(raw):
         return f"its checksum cannot be verified: this version does not know {strange}"

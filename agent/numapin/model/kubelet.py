@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from numapin.model.memory import Block, Owner
 from numapin.model.nodeset import NodeSet
@@ -18,6 +19,16 @@ POD_LEVEL = "(pod)"
 """Container name of memory that the kubelet promised to a pod as a whole; no container can be called so."""
 
 _PREFIX = "kubelet:"
+
+
+class Hands(StrEnum):
+    """In whose hands the containers of pods are."""
+
+    OURS = "ours"
+    """No kubelet places them: no state file, or policy None."""
+    KUBELET = "kubelet"
+    UNKNOWN = "unknown"
+    """There is a state file that was never readable: left alone, and what their cgroups say is accounted."""
 
 
 def kubelet_owner(pod_uid: str, container: str) -> Owner:
@@ -32,8 +43,8 @@ class KubeletState:
 
     ``policy`` is the kubelet's word (``Static``, ``None``). ``assignments`` is what it has taken from the nodes, in
     bytes: memory of a pod as a whole contains that of its containers and stands alone then. ``placements`` are the
-    nodes of each container by pod uid and container name. ``unverified`` says why the checksum could not be
-    verified, or is empty.
+    nodes of each container by pod uid and container name. ``unverified`` says why the file's checksum could
+    not be verified, or is empty.
     """
 
     policy: str
