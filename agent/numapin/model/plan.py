@@ -65,6 +65,7 @@ class Request:
     ``ceilings``: bytes the kernel itself has free, per node and type; it only lowers what the books offer.
     ``resident``: bytes the container already has per node, to break ties between equal sets; empty is unknown.
     ``reusable``: assignments of the same pod that ended and may be used first.
+    ``affinity``: nodes decided for the whole pod; exactly these, or a refusal.
     """
 
     owner: Owner
@@ -75,6 +76,7 @@ class Request:
     resident: Mapping[NodeId, int] = field(default_factory=dict)
     reusable: tuple[Owner, ...] = ()
     hints: tuple[ProviderHints, ...] = ()
+    affinity: NodeSet | None = None
 
 
 class Exclusion(StrEnum):

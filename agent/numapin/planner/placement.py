@@ -21,6 +21,8 @@ from numapin.planner.wording import node_views, refusal_sentence, what_would_fit
 
 NAMED_CANDIDATES = 5
 RECORDED_DISTANCES = 64
+POD_AFFINITY = "nodes-of-its-pod"
+"""The tie-break's word when the pod's nodes were decided with its first container."""
 
 
 def place(books: Books, request: Request, rules: Rules) -> Plan | Refusal:
@@ -50,7 +52,13 @@ def place(books: Books, request: Request, rules: Rules) -> Plan | Refusal:
     unknown = any(not any(view.allocatable.get(kind) for view in views) for kind in kinds)
     width = None if unknown else offers.width()
     answer: Choice | Denial
-    answer = Denial(RefusalCode.UNKNOWN_TYPE) if unknown else choose(offers, rules, taste, width=width)
+    if unknown:
+        answer = Denial(RefusalCode.UNKNOWN_TYPE)
+    elif request.affinity is not None:
+        given = request.affinity.mask
+        answer = Choice(given, True, POD_AFFINITY) if offers.takes(given) else Denial(RefusalCode.NO_ROOM)
+    else:
+        answer = choose(offers, rules, taste, width=width)
     if isinstance(answer, Denial):
         would_fit = what_would_fit(answer, offers, views, width)
         record = Explanation(
