@@ -18,10 +18,11 @@ from numapin.model.container import Classification, ContainerKind, ContainerReco
 from numapin.model.kubelet import Hands
 from numapin.model.memory import Owner
 from numapin.model.nodeset import NodeId, NodeSet
-from numapin.model.plan import Plan, Refusal, Request
-from numapin.planner.classify import classify
+from numapin.model.plan import Plan, Refusal, Request, Scope
+from numapin.planner.classify import classify, pod_request
 from numapin.planner.foreign import account_foreign
 from numapin.planner.placement import place
+from numapin.planner.pod_scope import place_in_pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,11 @@ class Admission:
             reusable=self.ledger.ended_of_pod(record.pod_uid, owner) if record.pod_uid is not None else (),
             hints=self.machine.hints(record),
         )
-        answer = place(self.ledger.books, request, self.machine.rules())
+        if self.machine.config.scope is Scope.POD and record.pod_uid is not None:
+            sizes = pod_request(record)
+            answer = place_in_pod(self.ledger.books, request, self.machine.rules(), pod_sizes=sizes)
+        else:
+            answer = place(self.ledger.books, request, self.machine.rules())
         if isinstance(answer, Refusal):
             return self._refuse(record, verdict, pin, answer)
         return self._promise(record, verdict, pin, answer)

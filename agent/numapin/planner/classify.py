@@ -186,3 +186,15 @@ def _request(record: ContainerRecord, limits: Limits, findings: list[str]) -> di
             "(containerd: disable_hugetlb_controller = false makes it exact)"
         )
     return request
+
+
+def pod_request(record: ContainerRecord) -> dict[MemoryType, int]:
+    """
+    What the pod of *record* asks for as a whole, bytes per type; empty when its cgroup has no memory limit.
+
+    The kubelet sets the pod cgroup's limits to the sums over the pod's containers.
+    """
+    limits = record.pod_limits
+    if limits is None or not limits.memory_bytes:
+        return {}
+    return {MEMORY: limits.memory_bytes} | {hugepages(size): n for size, n in limits.hugetlb.items() if n}
