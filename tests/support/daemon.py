@@ -9,6 +9,7 @@ from typing import Any
 
 from numapin.daemon.agent import Agent
 from numapin.daemon.config import Config, Reserved
+from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.logs import Log
 from numapin.daemon.machine import Machine
@@ -177,6 +178,7 @@ class Host:
             reporter=Reporter(self.log),
             migrate_v1=self.config.v1_memory_migrate and self.tree.version is CgroupVersion.V1,
             dry_run=self.dry_run,
+            kubelet=Beside(self.root, self.config, self.log),
         )
         found = self.file.peek().checkpoint
         if found is not None:
@@ -270,4 +272,4 @@ class Host:
         ledger = self.agent.ledger
         assert check(ledger.books) == ()
         assert {p.owner for p in ledger.pins.values() if p.phase.value != "foreign"} <= set(ledger.books.assignments)
-        assert set(ledger.books.assignments) <= {p.owner for p in ledger.pins.values()}
+        assert set(ledger.snapshot().books.assignments) <= {p.owner for p in ledger.pins.values()}

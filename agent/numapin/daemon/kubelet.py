@@ -32,7 +32,7 @@ class Beside:
     """
 
     def __init__(
-        self, root: Path, config: Config, log: Log, follow: Callable[[Path | None], None] = lambda _: None
+        self, root: Path, config: Config, log: Log, follow: Callable[[Path | None], None] | None = None
     ) -> None:
         self.hands = Hands.OURS
         self.error: KubeletStateUnusable | None = None
@@ -56,7 +56,8 @@ class Beside:
         path = config.kubelet_state if config.kubelet_follow else None
         if path != self._path:
             self._path, self._good, self.error = path, None, None
-            self._follow(path)
+            if self._follow is not None:
+                self._follow(path)
 
     def refresh(self, *, certain: bool = True) -> bool:
         """

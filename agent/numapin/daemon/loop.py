@@ -40,7 +40,7 @@ class Source(Protocol):
 
 
 class Hotplug(Protocol):
-    """Kernel uevents of memory and nodes; `read` empties the socket and says whether any came."""
+    """Uevents of memory and nodes, or the kubelet's file; `drain` takes all there is and says whether any came."""
 
     def fileno(self) -> int: ...
 
@@ -78,12 +78,14 @@ class Loop:
         reread_machine: Callable[[], None],
         reload_config: Callable[[], None],
         status_line: Callable[[], str],
+        kubelet: Hotplug | None = None,
     ) -> None:
         self._agent = agent
         self._writer = writer
         self._cgroups = cgroups
         self._runtimes = runtimes
         self._hotplug = hotplug
+        self._kubelet = kubelet
         self._api = api
         self._notifier = notifier
         self._clock = clock
@@ -113,6 +115,8 @@ class Loop:
                 selector.register(self._runtimes, selectors.EVENT_READ, self._on_runtimes)
             if self._hotplug is not None:
                 selector.register(self._hotplug, selectors.EVENT_READ, self._on_hotplug)
+            if self._kubelet is not None:
+                selector.register(self._kubelet, selectors.EVENT_READ, self._on_kubelet)
             if self._api is not None:
                 self._api.attach(selector)
             self._timers()
@@ -193,6 +197,11 @@ class Loop:
         assert self._hotplug is not None
         if self._hotplug.drain():
             self._machine_due = self._clock.monotonic_ns() + SETTLE_NS
+
+    def _on_kubelet(self) -> None:
+        assert self._kubelet is not None
+        if self._kubelet.drain():
+            self._agent.on_kubelet()
 
     def _on_signal(self) -> None:
         for number in self._signal_reader.recv(64):

@@ -19,6 +19,7 @@ from numapin.daemon.api_peer import Peer
 from numapin.daemon.basis import basis_document
 from numapin.daemon.config import load_config, under
 from numapin.daemon.explain import Known, explain_document
+from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.logs import Log, set_up_logging
 from numapin.daemon.loop import Loop
@@ -31,6 +32,7 @@ from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy, find_hierarch
 from numapin.kernel.clock import Clock, SystemClock
 from numapin.kernel.discovery import Discovery
 from numapin.kernel.files import read_optional
+from numapin.kernel.kubelet_watch import KubeletStateWatcher
 from numapin.kernel.own import read_machine_memory, read_own_footprint
 from numapin.kernel.watch import CgroupWatcher, RuntimeStateWatcher, UeventWatcher
 from numapin.model.errors import ExitStatus, KernelError, NumapinError
@@ -111,6 +113,7 @@ class Service:
         discovery = Discovery(hierarchy, self._root)
         cgroups = stack.enter_context(CgroupWatcher(hierarchy, discovery.is_container_path))
         runtimes = stack.enter_context(RuntimeStateWatcher(hierarchy, self._root))
+        kubelet_file = self._kubelet_file(stack)
         agent = Agent(
             machine=machine,
             finder=discovery,
@@ -121,6 +124,7 @@ class Service:
             reporter=Reporter(log),
             migrate_v1=self._config.v1_memory_migrate and hierarchy.version is CgroupVersion.V1,
             dry_run=self._dry_run,
+            kubelet=Beside(self._root, self._config, log, kubelet_file.follow if kubelet_file else None),
         )
         self._agent = agent
         if loaded.checkpoint is not None:
@@ -163,8 +167,18 @@ class Service:
             reread_machine=self._reread_machine,
             reload_config=self._reload,
             status_line=lambda: summary(agent),
+            kubelet=kubelet_file,
         )
         return self._loop.run()
+
+    def _kubelet_file(self, stack: contextlib.ExitStack) -> KubeletStateWatcher | None:
+        path = self._config.kubelet_state if self._config.kubelet_follow else None
+        try:
+            return stack.enter_context(KubeletStateWatcher(self._root, path))
+        except KernelError as exc:
+            self._findings.append(("not-watched", f"the kubelet's state is seen only by the full pass: {exc}"))
+            self._log.warning("kubelet_state_not_watched", code=exc.code, reason=str(exc))
+            return None
 
     def _uevents(self, stack: contextlib.ExitStack) -> UeventWatcher | None:
         try:

@@ -138,6 +138,9 @@ def _counts(views: Mapping[str, Tracked]) -> dict[str, int]:
 
 def _findings(agent: Agent, about: About) -> list[tuple[str, str]]:
     found = list(about.findings())
+    if agent.kubelet is not None:
+        found += agent.kubelet.findings()
+    found += [("kubelet-and-ours", sentence) for sentence in agent.ledger.short]
     found += [("topology", w) for w in agent.machine.topology.warnings]
     outside = agent.machine.topology.with_memory - agent.machine.usable
     if outside:
