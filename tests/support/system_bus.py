@@ -84,7 +84,8 @@ class SystemBus:
                     if self.on_set is not None:
                         self.on_set(self.units[name])
                 return new_method_return(message)
-        raise AssertionError(f"nobody should call {member} with {message.body}")
+            case _:
+                raise AssertionError(f"nobody should call {member} with {message.body}")
 
     def _unit(self, message: Any) -> Unit:
         path = message.header.fields[HeaderFields.path]

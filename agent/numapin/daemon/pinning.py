@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from numapin.kernel.cgroupfs import Cgroup
 from numapin.kernel.clock import Clock
@@ -26,11 +27,16 @@ WORKERS = 4
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """Ask the kernel to hold *cgroup* to *nodes*. ``migrate`` is for cgroup v1: move existing pages too."""
+    """
+    Ask the kernel to hold *cgroup* to *nodes*. ``migrate`` is for cgroup v1: move existing pages too.
+
+    ``below`` are masks that child cgroups of v1 shall have again, as an earlier outcome's ``below`` told them.
+    """
 
     cgroup: Cgroup
     nodes: NodeSet
     migrate: bool
+    below: Mapping[str, NodeSet] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,8 @@ class Outcome:
     error: KernelError | None
     wrote: bool
     took_ns: int
+    below: Mapping[str, NodeSet] = field(default_factory=dict)
+    """On v1 the masks that child cgroups had before, where they had fewer nodes than their parent."""
 
 
 def perform(job: WriteJob, clock: Clock) -> Outcome:
@@ -60,17 +68,18 @@ def perform(job: WriteJob, clock: Clock) -> Outcome:
     cgroup, wrote = job.cgroup, False
     verification: Verification | None = None
     error: KernelError | None = None
+    below: Mapping[str, NodeSet] = {}
     try:
         if cgroup.read_cpuset_mems() != job.nodes:
             if job.migrate:
                 cgroup.set_memory_migrate()
             wrote = True
-            cgroup.write_subtree_mems(job.nodes)
+            below = cgroup.write_subtree_mems(job.nodes, job.below)
         verification = Verification(job.nodes, cgroup.read_cpuset_mems(), cgroup.read_cpuset_mems_effective())
     except KernelError as exc:
         error = exc
     took = clock.monotonic_ns() - started
-    return Outcome(cgroup.path, cgroup.inode, job.nodes, verification, error, wrote, took)
+    return Outcome(cgroup.path, cgroup.inode, job.nodes, verification, error, wrote, took, below)
 
 
 class Writer:

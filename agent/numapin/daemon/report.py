@@ -9,7 +9,7 @@ from numapin.daemon.pinning import Outcome
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.model.memory import MEMORY
 
-_PROBLEMS = (ContainerState.REFUSED, ContainerState.FAILED, ContainerState.DEFERRED)
+_PROBLEMS = (ContainerState.REFUSED, ContainerState.FAILED, ContainerState.DEFERRED, ContainerState.CONTESTED)
 
 
 @dataclass(slots=True)
@@ -21,6 +21,8 @@ class Counters:
     refusals: int = 0
     failures: int = 0
     repairs: int = 0
+    repair_causes: dict[str, int] = field(default_factory=dict)
+    """Repairs by `numapin.daemon.tracked.DriftCause`."""
     saves: int = 0
     overflows: int = 0
 

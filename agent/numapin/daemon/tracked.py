@@ -18,6 +18,8 @@ class ContainerState(StrEnum):
     """Its nodes are guaranteed and the kernel holds it to them."""
     PINNING = "pinning"
     """Decided and saved; the kernel is still moving its pages."""
+    CONTESTED = "contested"
+    """Somebody else writes its nodes again and again; they are put right less often, and are not right now."""
     DEFERRED = "deferred"
     """Reserved, but its pages do not fit on the target yet."""
     WOULD_PIN = "would-pin"
@@ -26,6 +28,8 @@ class ContainerState(StrEnum):
     """Somebody else chose its nodes; accounted and left alone."""
     REFUSED = "refused"
     """No promise can be kept; runs unrestricted."""
+    RELEASED = "released"
+    """Taken back by `numapin release`: nothing is promised until it or the daemon is started again."""
     FAILED = "failed"
     """The kernel did not grant the nodes; no promise stands."""
     UNPINNED = "unpinned"
@@ -34,6 +38,16 @@ class ContainerState(StrEnum):
     """Not Guaranteed, or not a container."""
     UNDECIDED = "not-decided"
     """Only looked at, without a daemon."""
+
+
+class DriftCause(StrEnum):
+    """Who wrote a pinned container's nodes, as far as it can be told."""
+
+    SYSTEMD = "systemd-unit-change"
+    """The unit's AllowedMemoryNodes said something else than ours."""
+    RUNTIME = "runtime-update"
+    """The runtime wrote the container's state at the same time."""
+    OTHER = "by-hand-or-another-program"
 
 
 NO_NODES = NodeSet()
@@ -54,12 +68,24 @@ class Tracked:
     nodes: NodeSet = NO_NODES
     cgroup: Cgroup | None = None
     repairs: int = 0
+    repair_cause: DriftCause | None = None
+    """Of the latest repair."""
+    contest: str = ""
+    """A sentence while its repairs are slowed down."""
+    unit_note: str = ""
+    """What became of the systemd unit's property; empty where there is none to set."""
     said: tuple[ContainerState, str, NodeSet] | None = None
     """What the last log line about it said."""
     hands: Hands = Hands.OURS
     """Whose decision this was."""
     seen_ns: int = 0
     """When its cgroup was first seen, monotonic; 0 when it was there before the daemon."""
+
+    def follow(self, old: Tracked) -> None:
+        """Take over from the view before what stays with the container, its open directory too."""
+        self.cgroup, old.cgroup = old.cgroup, None
+        self.repairs, self.repair_cause, self.contest = old.repairs, old.repair_cause, old.contest
+        self.unit_note, self.seen_ns, self.said = old.unit_note, old.seen_ns, old.said
 
     def close(self) -> None:
         """Let go of the open directory."""

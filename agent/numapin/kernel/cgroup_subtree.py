@@ -12,13 +12,21 @@ from numapin.model.nodeset import NodeSet
 Writes = list[tuple[str, NodeSet]]
 
 
-def subtree_targets(masks: Mapping[str, NodeSet], target: NodeSet) -> dict[str, NodeSet]:
+def narrower_children(masks: Mapping[str, NodeSet]) -> dict[str, NodeSet]:
+    """Of *masks* those of children with fewer nodes than their parent: what `subtree_targets` could not put back."""
+    return {p: own for p, own in masks.items() if p and own != masks[p.rpartition("/")[0]]}
+
+
+def subtree_targets(
+    masks: Mapping[str, NodeSet], target: NodeSet, before: Mapping[str, NodeSet] | None = None
+) -> dict[str, NodeSet]:
     """
     Nodes of each cgroup when the outermost gets *target*, in the order of *masks*.
 
     *masks* is keyed by the path below the outermost cgroup (``""``, ``/a``, ``/a/b``), parents before children,
     every one initialised. A child that had its parent's nodes follows it; one with fewer keeps those of them that
-    are still there, or follows when none are.
+    are still there, or follows when none are. *before* has the masks that single children shall have again; one
+    that does not fit into its parent is passed over.
     """
     targets: dict[str, NodeSet] = {}
     for path, own in masks.items():
@@ -26,6 +34,10 @@ def subtree_targets(masks: Mapping[str, NodeSet], target: NodeSet) -> dict[str, 
             targets[path] = target
             continue
         above = path.rpartition("/")[0]
+        wanted = (before or {}).get(path, NodeSet())
+        if wanted and wanted.issubset(targets[above]):
+            targets[path] = wanted
+            continue
         targets[path] = targets[above] if own == masks[above] else (own & targets[above]) or targets[above]
     return targets
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from numapin.kernel.cgroup_directory import CgroupDirectory, path_parts
 from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy
-from numapin.kernel.cgroup_subtree import Writes, subtree_targets, subtree_writes
+from numapin.kernel.cgroup_subtree import Writes, narrower_children, subtree_targets, subtree_writes
 from numapin.kernel.files import read_optional
 from numapin.model.container import Limits
 from numapin.model.errors import CgroupGone, KernelError, KernelFormatError, KernelWriteError
@@ -80,7 +80,9 @@ class Cgroup(CgroupDirectory):
             if self._own(name).strip() != "1":
                 self._write(name, "1")
 
-    def write_subtree_mems(self, nodes: NodeSet) -> None:
+    def write_subtree_mems(
+        self, nodes: NodeSet, before: Mapping[str, NodeSet] | None = None
+    ) -> Mapping[str, NodeSet]:
         """
         `write_cpuset_mems` for this cgroup and, on v1, for the child cpusets that would forbid it.
 
@@ -88,16 +90,19 @@ class Cgroup(CgroupDirectory):
         bottom. A child that had its parent's nodes follows it; one with fewer keeps those of them that are in
         the new set, or follows when none are. If the kernel refuses a step, what was changed is put back.
 
+        Returns the masks of the v1 children that had fewer nodes than their parent, keyed by the path below this
+        cgroup (``/a``, ``/a/b``); given back as *before* by a later write, these children get them again.
+
         Raises: as `write_cpuset_mems`, and KernelReadError, KernelFormatError.
         """
         if self.hierarchy.version is CgroupVersion.V2 or not nodes or not self.children():
             self.write_cpuset_mems(nodes)
-            return
+            return {}
         for left in reversed(range(_SUBTREE_ROUNDS)):
             with contextlib.ExitStack() as stack:
                 cgroups = self._subtree(stack)
                 masks = {p: c.read_cpuset_mems() for p, c in cgroups.items()}
-                targets = subtree_targets(masks, nodes)
+                targets = subtree_targets(masks, nodes, before)
                 try:
                     _perform(cgroups, subtree_writes(masks, targets))
                 except KernelWriteError as exc:
@@ -106,7 +111,8 @@ class Cgroup(CgroupDirectory):
                     if exc.errno != errno.EBUSY or not left:
                         raise
                 else:
-                    return
+                    return narrower_children(masks)
+        raise AssertionError("the last round returns or raises")
 
     # sizes
 

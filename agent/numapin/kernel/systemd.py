@@ -29,11 +29,8 @@ _PATH = "/org/freedesktop/systemd1"
 _PROPERTY = "AllowedMemoryNodes"
 _INTERFACES = {".scope": f"{_NAME}.Scope", ".service": f"{_NAME}.Service"}
 _UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]{1,248}\.(scope|service)")
-_NOBODY = (
-    "org.freedesktop.DBus.Error.ServiceUnknown",
-    "org.freedesktop.DBus.Error.NameHasNoOwner",
-    "org.freedesktop.DBus.Error.Spawn.ExecFailed",
-)
+_NOBODY = tuple(f"org.freedesktop.DBus.Error.{e}" for e in ("ServiceUnknown", "NameHasNoOwner", "Spawn."))
+"""How the errors begin that a bus answers with when nobody has the name and nobody can be started for it."""
 
 
 def unit_of(cgroup: str) -> str | None:
@@ -147,7 +144,7 @@ class Systemd:
         if answer.header.message_type is MessageType.error:
             error = str(answer.header.fields.get(HeaderFields.error_name, "an error without a name"))
             text = str(answer.body[0])[:200] if answer.body else ""
-            if error in _NOBODY:
+            if error.startswith(_NOBODY):
                 raise SystemdAbsent(unit, f"systemd is not on the system bus: {text or error}")
             kind = NoSuchUnit if error == f"{_NAME}.NoSuchUnit" else SystemdError
             raise kind(unit, f"{text} ({error})" if text else error)

@@ -45,7 +45,9 @@ class PinRecord:
     ``cgroup`` and ``inode`` say which directory is meant: a cgroup made anew under the same path has another
     inode. ``nodes`` is what ``cpuset.mems`` shall be; ``original_mems`` what it was before our first write
     (empty: inherited). ``explanation`` is ``None`` where nobody decided, as for a foreign pin. ``ended_ns`` is
-    the wall time at which the cgroup went while its pod lives on and keeps the reservation, else ``None``.
+    the wall time at which the cgroup went while its pod (or, outside a pod, its metadata) lives on and keeps the
+    reservation, else ``None``. ``unit`` is the systemd unit whose property says the same; ``None`` where the direct
+    write stands alone. ``original_below`` are masks of v1 child cgroups as they were, keyed by the path below.
     """
 
     container_id: ContainerId
@@ -61,6 +63,8 @@ class PinRecord:
     explanation: Explanation | None = None
     message: str = ""
     ended_ns: int | None = None
+    unit: str | None = None
+    original_below: Mapping[str, NodeSet] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

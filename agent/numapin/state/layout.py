@@ -107,7 +107,7 @@ class OwnerOnDisk(Strict, frozen=True):
     container: str
 
 
-class Pin(Strict, frozen=True):
+class Pin(Strict, frozen=True, omit_defaults=True):
     """A container with nodes, keyed by its cgroup."""
 
     container_id: str
@@ -122,6 +122,8 @@ class Pin(Strict, frozen=True):
     message: str
     ended_ns: int | None
     explanation: ExplanationOnDisk | None
+    unit: str | None = None
+    original_below: dict[str, str] = {}
 
 
 class RefusalOnDisk(Strict, frozen=True):
@@ -175,6 +177,8 @@ def pin(record: PinRecord) -> Pin:
         record.message,
         record.ended_ns,
         None if record.explanation is None else explanation(record.explanation),
+        record.unit,
+        {path: str(mems) for path, mems in sorted(record.original_below.items())},
     )
 
 
@@ -199,6 +203,8 @@ def read_pin(cgroup: str, found: Pin) -> PinRecord:
         explanation=None if found.explanation is None else read_explanation(found.explanation),
         message=found.message,
         ended_ns=found.ended_ns,
+        unit=found.unit,
+        original_below={path: _node_set(mems) for path, mems in found.original_below.items()},
     )
 
 

@@ -1,0 +1,188 @@
+"""
+Undo: a cgroup gets back what stood in it before our first write, and the container's promise ends.
+
+Owns: which value that is, and in what order cgroup, unit, books and disk forget a pin. Must never: overwrite a value
+that somebody else put there since.
+
+A release writes first and drops the record after: a crash between the two leaves a record whose value can still be
+put back. The marks of what was released are not on disk: whoever starts the daemon again wants it to decide again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from numapin.daemon.ledger import Ledger
+from numapin.daemon.pinning import Outcome, WriteJob, Writer
+from numapin.daemon.report import Reporter
+from numapin.daemon.tracked import ContainerState, Tracked
+from numapin.daemon.units import Units
+from numapin.kernel.cgroupfs import Cgroup
+from numapin.model.checkpoint import PinRecord
+from numapin.model.container import ContainerRecord
+from numapin.model.errors import CgroupGone, KernelError
+from numapin.model.nodeset import NodeSet
+
+ALL_RELEASED = "numapin release --all: nothing is pinned until the daemon is started again"
+ONE_RELEASED = "released by hand; it is decided again when it or the daemon is started again"
+
+
+def value_before(pin: PinRecord, parent: NodeSet, *, v1: bool) -> NodeSet:
+    """
+    What to write so that the cgroup is as before our first write; *parent* is what its parent grants now.
+
+    "Inherited" becomes the parent's set, for a populated cgroup cannot be made empty again (ENOSPC). On v1 a child
+    must stay inside its parent, which may have lost nodes meanwhile.
+    """
+    before = pin.original_mems
+    if not before:
+        return parent
+    return before if not v1 or before.issubset(parent) else (before & parent) or parent
+
+
+def restore_problem(target: NodeSet, outcome: Outcome) -> str:
+    """Why a cgroup is not as before, empty when it is. Its removal is no problem."""
+    if outcome.error is not None:
+        return "" if isinstance(outcome.error, CgroupGone) else str(outcome.error)
+    mems = outcome.verification.mems if outcome.verification is not None else NodeSet()
+    return "" if mems == target else f"nodes {target} were written back, and cpuset.mems says {mems or 'none'}"
+
+
+def is_ours(cgroup: Cgroup, pin: PinRecord, target: NodeSet) -> bool:
+    """
+    True when our value, or the one before it, stands in *cgroup*.
+
+    Raises:
+        KernelError: It cannot be read.
+    """
+    return cgroup.read_cpuset_mems() in (pin.nodes, target)
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A restore on its way; ``release`` when the promise ends with it."""
+
+    pin: PinRecord
+    target: NodeSet
+    release: bool
+
+
+class Undo:
+    """Restores for one agent. *migrate* is for cgroup v1."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        writer: Writer,
+        units: Units | None,
+        reporter: Reporter,
+        migrate: bool,
+        dry_run: bool,
+    ) -> None:
+        self.everything = False
+        self._ledger = ledger
+        self._writer = writer
+        self._units = units
+        self._reporter = reporter
+        self._migrate = migrate
+        self._dry_run = dry_run
+        self._released: dict[str, int] = {}  # cgroup -> inode
+        self._pending: dict[str, _Pending] = {}
+
+    def reason(self, record: ContainerRecord) -> str:
+        """Why a container gets no pin now: it was released; empty when it was not."""
+        if self._released.get(record.cgroup) == record.inode:
+            return ONE_RELEASED if not self.everything else ALL_RELEASED
+        return ALL_RELEASED if self.everything else ""
+
+    def pending(self, path: str) -> bool:
+        """True while the cgroup or its unit is still being put back."""
+        return path in self._pending or (self._units is not None and path in self._units.busy)
+
+    def restore(self, view: Tracked, pin: PinRecord, *, release: bool = False) -> None:
+        """
+        Give the view's open cgroup back the value before our first write; its unit's property follows.
+
+        With *release* the promise is dropped once that has succeeded, else the caller has dropped it.
+        """
+        if self._dry_run or view.cgroup is None:
+            return
+        target = value_before(pin, view.record.parent_mems, v1=view.record.cgroup_v1)
+        if release and not self._may_overwrite(view, pin, target):
+            return
+        self._pending[pin.cgroup] = _Pending(pin, target, release)
+        try:
+            held = view.cgroup.read_memory_current() or 0
+        except KernelError:
+            held = 0
+        job = WriteJob(view.cgroup, target, self._migrate, pin.original_below)
+        outcome = self._writer.submit(job, held)
+        if outcome is not None:
+            self.finish(view, outcome)
+
+    def _may_overwrite(self, view: Tracked, pin: PinRecord, target: NodeSet) -> bool:
+        """False when a release is over already: somebody else's value stands there, or nothing can be read."""
+        assert view.cgroup is not None
+        try:
+            if is_ours(view.cgroup, pin, target):
+                return True
+            view.message = f"{view.message}; cpuset.mems was written by somebody else and is left as it is"
+        except KernelError as exc:
+            self._failed(view, pin, str(exc))
+            return False
+        if self._units is not None:
+            self._units.submit(pin.cgroup, pin.inode, NodeSet(), replaces=pin.nodes)
+        self._ledger.drop(pin.cgroup)
+        self._reporter.container(view)
+        return False
+
+    def finish(self, view: Tracked, outcome: Outcome) -> None:
+        """A restore's write is done; outcomes of other writes are passed over."""
+        pending = self._pending.get(outcome.path)
+        if pending is None or outcome.nodes != pending.target:
+            return
+        del self._pending[outcome.path]
+        problem = restore_problem(pending.target, outcome)
+        if pending.release and problem:
+            self._failed(view, pending.pin, problem)
+            return
+        if self._units is not None:
+            kept = view.nodes if view.state is ContainerState.FOREIGN else NodeSet()
+            self._units.submit(outcome.path, outcome.inode, kept, replaces=pending.pin.nodes)
+        if pending.release:
+            self._ledger.drop(outcome.path)
+            self._reporter.container(view, outcome)
+
+    def _failed(self, view: Tracked, pin: PinRecord, problem: str) -> None:
+        """A release that the kernel refuses: the promise stands, for the nodes do."""
+        self._released.pop(pin.cgroup, None)
+        view.state, view.nodes = ContainerState.PINNED, pin.nodes
+        view.message = f"could not be released: {problem}"
+        self._reporter.container(view)
+
+    def release(self, view: Tracked) -> None:
+        """
+        Take a container's promise back for good and restore its cgroup; `pending` says when that is done.
+
+        The view's state is RELEASED at once, so that nothing repairs or decides about it meanwhile.
+        """
+        path = view.record.cgroup
+        pin = self._ledger.pins.get(path)
+        self._released[path] = view.record.inode
+        view.state, view.nodes, view.contest = ContainerState.RELEASED, NodeSet(), ""
+        view.message = self.reason(view.record)
+        if pin is None or view.cgroup is None:
+            self._ledger.drop(path)
+            self._reporter.container(view)
+            return
+        self.restore(view, pin, release=True)
+
+    def cancel(self, path: str) -> None:
+        """The container is pinned anew: an earlier restore is not waited for."""
+        self._pending.pop(path, None)
+
+    def forget(self, path: str) -> None:
+        """The cgroup went."""
+        self._released.pop(path, None)
+        self._pending.pop(path, None)
