@@ -211,18 +211,16 @@ class Guest:
         """
         The guest is as it was when *name* was saved, but for its clock, which is the host's.
 
-        In the same QEMU where that can be; in a new one after hotplug or death.
+        Always in a new QEMU: one that emulates never lets its time stamp counter go back, so in the same one the
+        guest's clocks would jump by the time since the save, and with them watchdogs and RCU's patience would end.
 
         Raises:
-            MonitorFailed: There is no such snapshot.
+            GuestDied: There is no such snapshot.
             GuestTimeout: The agent did not come back.
         """
-        if self._devices_changed or not self._qemu.is_running():
-            self._qemu.quit()
-            self._qemu = Qemu(self._recipe, self._drives, self.directory, snapshot=name)
-            self._devices_changed = False
-        else:
-            self._human(f"loadvm {name}")
+        self._qemu.quit()
+        self._qemu = Qemu(self._recipe, self._drives, self.directory, snapshot=name)
+        self._devices_changed = False
         self._synchronise(SNAPSHOT_S)
 
     def monitor(self, command: str, arguments: Mapping[str, object] | None = None) -> object:
