@@ -23,6 +23,9 @@ _UNLIMITED_FROM = 2**62
 """v1 prints "no limit" as 2^63 minus one page of any kind (4 KiB, 64 KiB, 1 GiB, ...)."""
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_CRUN_INNER = "container/"
+"""The cgroup below a scope where crun has the processes."""
+
 _SUBTREE_ROUNDS = 3
 """How often a v1 subtree is walked again because a child cgroup appeared meanwhile."""
 
@@ -195,13 +198,36 @@ class Cgroup(CgroupDirectory):
         sizes: dict[NodeId, int] = {}
         for key in wanted:
             for word in lines.get(key, ()):
-                node, equals, value = word.partition("=")
-                if not equals:
+                if "=" not in word:
                     continue  # v1's sum over the nodes
-                if not (node[:1] == "N" and node[1:].isdecimal() and value.isdecimal()):
-                    raise KernelFormatError(self._shown("memory.numa_stat"), text, "N<node>=<number>")
-                sizes[NodeId(int(node[1:]))] = sizes.get(NodeId(int(node[1:])), 0) + int(value) * unit
+                node, value = self._per_node("memory.numa_stat", text, word)
+                sizes[node] = sizes.get(node, 0) + value * unit
         return dict(sorted(sizes.items()))
+
+    def read_hugetlb_numa_stat(self, size_bytes: int) -> Mapping[NodeId, int] | None:
+        """
+        Bytes in huge pages of *size_bytes* that the cgroup and all below it use per node, zeros too.
+
+        ``None``: no hugetlb controller, or a kernel without the file (before 5.17).
+
+        Raises: as `read_memory_numa_stat`.
+
+        Source: cgroup-v2.rst (``hugetlb.<hugepagesize>.numa_stat``); mm/hugetlb_cgroup.c
+        hugetlb_cgroup_read_numa_stat(): bytes; v1 has a line for the cgroup alone, then ``hierarchical_total``.
+        """
+        name = f"hugetlb.{hugetlb_size_name(size_bytes)}.numa_stat"
+        with self._at("hugetlb") as fd:
+            text = self._get(fd, name)
+        if text is None:
+            return None
+        words = (text.splitlines() or [""])[-1].split()
+        return dict(sorted(self._per_node(name, text, word) for word in words[1:]))
+
+    def _per_node(self, name: str, text: str, word: str) -> tuple[NodeId, int]:
+        node, _, value = word.partition("=")
+        if not (node[:1] == "N" and node[1:].isdecimal() and value.isdecimal()):
+            raise KernelFormatError(self._shown(name), text, "N<node>=<number>")
+        return NodeId(int(node[1:])), int(value)
 
     # processes
 
@@ -295,11 +321,14 @@ class Cgroup(CgroupDirectory):
         return cpus or None
 
     def _hugetlb(self) -> dict[int, int]:
+        """By page size. systemd knows no such limit, so crun sets it on its inner cgroup only (seen with 1.21)."""
         found = {}
         ending = "max" if self._is_v2("hugetlb") else "limit_in_bytes"
+        places = ("", _CRUN_INNER) if self.path.endswith(".scope") else ("",)
         with self._at("hugetlb") as fd:
             for size in self.hierarchy.page_sizes if fd is not None else ():
-                value = self._limit(fd, f"hugetlb.{hugetlb_size_name(size)}.{ending}")
+                name = f"hugetlb.{hugetlb_size_name(size)}.{ending}"
+                value = next((v for p in places if (v := self._limit(fd, p + name)) is not None), None)
                 if value is not None:
                     found[size] = value
         return found

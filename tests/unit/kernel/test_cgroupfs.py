@@ -106,6 +106,23 @@ def test_limits(tmp_path: Path, version: CgroupVersion) -> None:
     )
 
 
+def test_hugetlb_limit_of_crun(tmp_path: Path) -> None:
+    """crun under systemd limits hugepages on the cgroup inside the scope; one of the scope itself counts first."""
+    tree = CgroupTree(tmp_path)
+    tree.add("/system.slice/crun-a.scope")
+    tree.add("/system.slice/crun-a.scope/container", hugetlb={"2MB": 40 * MIB})
+    tree.add("/system.slice/crun-b.scope", hugetlb={"2MB": 20 * MIB})
+    tree.add("/system.slice/crun-b.scope/container", hugetlb={"2MB": 40 * MIB})
+    tree.add("/a")
+    tree.add("/a/container", hugetlb={"2MB": 40 * MIB})
+    found = []
+    for path in ("/system.slice/crun-a.scope", "/system.slice/crun-b.scope", "/a"):
+        with opened(tree, path) as cgroup:
+            found.append(cgroup.read_limits().hugetlb)
+
+    assert found == [{2 * MIB: 40 * MIB}, {2 * MIB: 20 * MIB}, {}]
+
+
 @BOTH
 def test_no_limits(tmp_path: Path, version: CgroupVersion) -> None:
     """``max``, -1, v1's huge numbers and v1's inherited CPUs all mean "no limit"."""
