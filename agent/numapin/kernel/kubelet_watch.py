@@ -52,6 +52,11 @@ class KubeletStateWatcher:
         """Sentences about what cannot be watched, with the remedy."""
         return (self._watches.finding,) if self._watches.finding else ()
 
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """Directories that are watched now, from the root down."""
+        return self._watches.paths()
+
     def follow(self, path: Path | None) -> None:
         """Follow another file from now on."""
         parts = () if path is None else path.parts[1:]
