@@ -1,9 +1,9 @@
 """
 The verdict of a decision again, from nothing but its record as JSON: ``numapin explain -o json``, key ``decision``.
 
-It shares no line with numapin and imports nothing of it: sets of nodes are bit masks, every set is listed, and the rules
-are those of the manual: the fewest nodes; one node outside any group, one whole group, or unused nodes together; what
-is free in the books and in the kernel; the policy; the other providers' hints. Good for up to about ten nodes.
+It shares no line with numapin and imports nothing of it: sets of nodes are bit masks, every set is listed, and the
+rules are those of the manual: the fewest nodes; one node outside any group, one whole group, or several unused ones;
+what is free in the books and in the kernel; the policy; the other providers' hints. Good for up to about ten nodes.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Machine:
         if merged in free:
             return merged
         self.distances = {}  # the Memory Manager widens a set without asking the Topology Manager
-        return self._best([mask for mask in free if mask & merged == merged])
+        return self._best([mask for mask in free if not merged & ~mask])
 
     def _sets(self) -> Iterator[int]:
         """Every non-empty set of nodes, as the submasks of all of them."""
@@ -76,7 +76,7 @@ class _Machine:
 
     def _holds_when_empty(self, mask: int) -> bool:
         nodes = self._in(mask)
-        return any(node["normal"] for node in nodes) and all(
+        return any(bool(node["normal"]) for node in nodes) and all(
             sum(node["allocatable"].get(kind, 0) for node in nodes) >= size for kind, size in self.sizes.items()
         )
 
@@ -93,14 +93,16 @@ class _Machine:
     def _offer(nodes: list[dict[str, Any]], kind: str, *, tied: bool) -> int:
         """Inside a group only sums mean something, so the kernel's limit counts for the sum there."""
         if tied:
-            books = sum(node["free"].get(kind, 0) for node in nodes)
-            return min(books, sum(node["kernel_free"].get(kind, node["allocatable"].get(kind, 0)) for node in nodes))
+            books: int = sum(node["free"].get(kind, 0) for node in nodes)
+            kernel: int = sum(node["kernel_free"].get(kind, node["allocatable"].get(kind, 0)) for node in nodes)
+            return min(books, kernel)
         return sum(
             min(free, node["kernel_free"].get(kind, free)) for node in nodes for free in [node["free"].get(kind, 0)]
         )
 
     def _best(self, masks: list[int]) -> int:
-        return min(masks, key=lambda mask: (mask.bit_count(), self._order(mask)))
+        best: int = min(masks, key=lambda mask: (mask.bit_count(), self._order(mask)))
+        return best
 
     def _order(self, mask: int) -> tuple[int, int, int, int, int]:
         """Among sets of one size: closest, own nodes, resident bytes, ended containers' nodes, lowest ids."""
@@ -116,7 +118,8 @@ class _Machine:
         """One hint of each list, intersected: the best agreement, else the best compromise."""
         if self.policy == "single-numa-node":
             lists = [[h for h in hints if h[1] and (h[0] < 0 or h[0].bit_count() == 1)] for hints in lists]
-        agreements, compromises = set(), set()
+        agreements: set[int] = set()
+        compromises: set[int] = set()
         for combination in product(*lists):
             sets = {mask for mask, _ in combination if mask >= 0}
             merged = self.everything

@@ -119,7 +119,7 @@ def test_manual_has_every_option() -> None:
     """numapin(8) describes each option, and no other."""
     text = (MANUAL / "numapin.8").read_text().partition(".Ss Options")[2].partition(".Sh ")[0]
     lines = re.findall(r"^\.It Fl (.+)$", text, re.MULTILINE)
-    described = {"-" + word for line in lines for word in re.findall(r"(?:^|, )(-?[a-z-]+)", line)}
+    described = {"-" + word for line in lines for word in re.findall(r"(?:^|, )(-?[A-Za-z0-9-]+)", line)}
 
     assert option_strings() == described
 

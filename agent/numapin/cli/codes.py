@@ -140,6 +140,14 @@ STATES: Mapping[str, str] = {
         "State. No promise can be kept. The container runs on, unrestricted, and is tried again when memory is "
         "released (retry_refused)."
     ),
+    "contested": (
+        "State. Somebody else writes the container's cpuset.mems again and again. It is put right less and less "
+        "often, and is not right now; find the other writer (numad, a script, a systemd property)."
+    ),
+    "released": (
+        "State. Taken back by numapin release: what was there before the first write is restored, and nothing is "
+        "promised until the container or the daemon is started again."
+    ),
     "failed": (
         "State. The kernel did not take or grant the nodes, or the promise could not be saved; nothing is promised."
     ),
@@ -172,6 +180,27 @@ FINDINGS: Mapping[str, str] = {
     ),
     "unreadable": (
         "Finding. A container's cgroup or metadata cannot be read; the sentence names the file and the error."
+    ),
+    "memory-totals-differ": (
+        "Finding. The nodes' memory does not add up to what /proc/meminfo says; the nodes' own numbers are used."
+    ),
+    "promise-does-not-fit": (
+        "Finding. The machine shrank (memory, pools, reservations) below what is promised. The promise stands; "
+        "all that share the short node or group are named. Make room, or restart one of them."
+    ),
+    "kubelet-beside": (
+        "Finding. A kubelet with the Static memory manager runs here: its pods' containers are left to it, and "
+        "what it promised counts as reserved."
+    ),
+    "kubelet-and-ours": (
+        "Finding. The kubelet promised memory on nodes where numapin's promises leave too little, so some of it "
+        "could not be accounted; the sentence has the numbers."
+    ),
+    "kubelet-state-unverified": (
+        "Finding. The kubelet's state file has no checksum that can be checked; it is believed."
+    ),
+    "kubelet-state-damaged": (
+        "Finding. The kubelet's state file cannot be believed; what was last read from it, if anything, stands."
     ),
     "no-uevents": (
         "Finding. The kernel's device events cannot be received; memory hotplug is seen only after a restart or "
@@ -207,6 +236,12 @@ ERRORS: Mapping[str, str] = {
         "promise is made and no cgroup is written; existing pins stay."
     ),
     "checkpoint-unreadable": "Error. The saved state is there, but cannot be opened or is a symbolic link.",
+    "kubelet-state": "Error. The kubelet's memory manager state cannot be read; the sentence says why.",
+    "systemd": (
+        "Error. systemd did not take a unit's AllowedMemoryNodes; the direct write to the cgroup stands alone."
+    ),
+    "systemd-absent": "Error. No systemd answers on the system bus; the direct write to the cgroup stands alone.",
+    "no-such-unit": "Error. systemd has no unit for the container's cgroup; the direct write to it stands alone.",
     "not-running": "Error, exit 3. No daemon answers on the socket. Start it with systemctl start numapin.",
     "already-running": "Error. Another daemon holds the lock; stop it first (systemctl stop numapin).",
     "not-permitted": "Error, exit 4. Reading needs root or the group numapin; changing needs root.",

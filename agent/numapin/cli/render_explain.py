@@ -51,7 +51,14 @@ def print_remedies(out: Console, remedies: Sequence[str]) -> None:
 def item(out: Console, sentence: str, *, hang: int = 0) -> None:
     """One sentence, indented; lines after the first begin *hang* columns further right."""
     text = safe(sentence, limit=2000)
-    lines = wrap(text, out.width, initial_indent="  ", subsequent_indent=" " * (2 + hang), break_on_hyphens=False)
+    lines = wrap(
+        text,
+        out.width,
+        initial_indent="  ",
+        subsequent_indent=" " * (2 + hang),
+        break_on_hyphens=False,
+        break_long_words=False,  # a path or an id is there to be copied
+    )
     out.print("\n".join(lines), soft_wrap=True)
 
 
@@ -62,8 +69,9 @@ def print_nodes(out: Console, decision: Row, *, title: str = "The nodes as they 
     short = any(view["kernel_free"] for view in shown)
     columns = ["NODE", "MEMORY TYPE", ">ALLOCATABLE", ">FREE", ">ASKED", "FOUND"]
     if short:
-        columns[4:4] = [">KERNEL FREE"]
+        columns[4:4] = [">KERNEL"]
     table = grid(*columns)
+    table.columns[1].no_wrap = True
     for view in shown:
         name, verdict = str(view["id"]), view["verdict"]
         for kind in sorted(decision["sizes"], key=lambda k: (k != "memory", k)):

@@ -49,7 +49,9 @@ def explain_document(known: Known, wanted: object, source: Mapping[str, object])
     cgroup = str(row["cgroup"])
     pin, refusal = known.pins.get(cgroup), known.refusals.get(cgroup)
     record = refusal.explanation if refusal is not None else pin.explanation if pin is not None else None
-    said = [_became(row, refusal)]
+    said = [_became(row)]
+    if refusal is not None and row["state"] == "refused":
+        said.append(f"The kubelet would say {refusal.kubelet_reason}; numapin's code is {refusal.code}.")
     if row.get("reason"):
         said.append(f"{row['qos']}: {row['reason']} (rule {row['rule']}).")
     if record is not None:
@@ -76,9 +78,12 @@ def offline_explanation(state: Path, why: str, clock: Clock, wanted: str) -> dic
         RequestFailed: As `explain_document`.
     """
     status = offline_status(state, why, clock)
-    checkpoint = CheckpointFile(state).peek().checkpoint
+    loaded = CheckpointFile(state).peek()
+    checkpoint = loaded.checkpoint
     source: dict[str, object] = {"from": "checkpoint", "path": str(state), "why": why}
     if checkpoint is None:
+        if loaded.damaged:
+            raise loaded.damaged[0].error
         raise RequestFailed("unknown-container", f"{why}, and there is no checkpoint {state} either")
     source["saved_seconds_ago"] = status["saved_seconds_ago"]
     rows = status["containers"]
@@ -102,7 +107,7 @@ def find_container(rows: Iterable[Row], wanted: object, source: Mapping[str, obj
     ways: tuple[Callable[[Row], bool], ...] = (
         lambda r: "/" in text and bool(r["cgroup"] == path),
         lambda r: bool(r["id"] == text),
-        lambda r: any(p and f"{p}/{r['name']}" == text for p in (r.get("pod_name"), r.get("pod_uid"))),
+        lambda r: text in _names_in_pod(r),
         lambda r: bool(r["name"] == text),
         lambda r: str(r["id"]).startswith(text),
     )
@@ -114,6 +119,13 @@ def find_container(rows: Iterable[Row], wanted: object, source: Mapping[str, obj
         if found:
             raise RequestFailed("ambiguous", _ambiguous(text, found), ExitStatus.USAGE)
     raise RequestFailed("unknown-container", _unknown(text, source))
+
+
+def _names_in_pod(row: Row) -> set[str]:
+    """``namespace/pod/name``, ``pod/name`` and ``uid/name``, as far as they are known."""
+    full = row.get("pod_name")
+    pods = {full, full.rpartition("/")[2] if full else None, row.get("pod_uid")}
+    return {f"{pod}/{row['name']}" for pod in pods if pod}
 
 
 def decision_part(record: Explanation) -> dict[str, object]:
@@ -172,7 +184,7 @@ def _provider_part(provider: ProviderHints) -> dict[str, object]:
     return {"resource": provider.resource, "hints": hints}
 
 
-def _became(row: Row, refusal: RefusalRecord | None) -> str:
+def _became(row: Row) -> str:
     """What became of it, in one sentence; states are those of `daemon.tracked`, and ``ended``."""
     where = NodeSet.from_ids(row["nodes"])
     nodes = f"node {where}" if len(where) == 1 else f"nodes {where}"
@@ -185,12 +197,11 @@ def _became(row: Row, refusal: RefusalRecord | None) -> str:
         case "would-pin":
             said = f"Would be pinned to {nodes}; this is a dry run and nothing is written{message}"
         case "deferred":
-            said = f"Deferred: {nodes} reserved for it, but not written yet{message}"
+            said = f"Deferred, {nodes} reserved for it but not written yet{message}"
         case "pinned-by-others":
             said = f"Left alone{message}; its bytes are taken out of the books on {nodes}"
         case "refused":
-            kubelet = f"; the kubelet would say {refusal.kubelet_reason}" if refusal is not None else ""
-            said = f"Refused{message}{kubelet}; it runs on, unrestricted, and is tried again when memory is released"
+            said = f"Refused{message}. It runs on, unrestricted, and is tried again when memory is released"
         case "failed":
             said = f"Failed, nothing is promised{message}; it is tried again at the next full pass"
         case "unpinned":
@@ -214,6 +225,8 @@ def _remedies(row: Row, record: Explanation | None) -> Iterable[str]:
         yield from remedies(record)
     if row["state"] == "not-managed" and (advice := ADVICE.get(str(row.get("rule")))):
         yield advice
+    if row["state"] == "unpinned" and row["message"] == row.get("reason"):  # no doubts, only the size is unknown
+        yield ADVICE["limits-disagree"]
     if row["state"] == "pinned-by-others":
         yield "start it without a node list of its own (docker run without --cpuset-mems) to have its nodes chosen"
 
