@@ -14,6 +14,8 @@ from numapin.daemon.machine import Machine
 from numapin.daemon.pinning import Outcome, WriteJob, Writer
 from numapin.daemon.report import Reporter
 from numapin.daemon.tracked import ContainerState, Tracked
+from numapin.daemon.undo import Undo
+from numapin.daemon.units import UnitOutcome, Units
 from numapin.kernel.cgroupfs import Cgroup
 from numapin.model.checkpoint import Phase, PinRecord
 from numapin.model.errors import CgroupGone, KernelError, KernelWriteError
@@ -53,7 +55,12 @@ class Delivery:
         reporter: Reporter,
         migrate_v1: bool,
         dry_run: bool,
+        units: Units | None = None,
     ) -> None:
+        self.undo = Undo(
+            ledger=ledger, writer=writer, units=units, reporter=reporter, migrate=migrate_v1, dry_run=dry_run
+        )
+        self._units = units
         self._opener = opener
         self._drift = drift
         self._ledger = ledger
@@ -85,6 +92,9 @@ class Delivery:
         with contextlib.suppress(KernelError):
             if self.hold(view) is not None:
                 self._drift.watch_mems(view.record.cgroup)
+                pin = self._ledger.pins.get(view.record.cgroup)
+                if pin is not None and pin.unit is None:
+                    self._tell_unit(view)
 
     def write(self, view: Tracked, machine: Machine) -> bool:
         """
@@ -113,6 +123,8 @@ class Delivery:
         if short is not None:
             return self._defer(view, short)
         view.state, view.message = ContainerState.PINNING, ""
+        self.undo.cancel(view.record.cgroup)
+        self._drift.watch_mems(view.record.cgroup)  # before the write: who writes after us is seen then
         outcome = self._writer.submit(WriteJob(cgroup, view.nodes, self._migrate), held)
         if outcome is not None:
             self.verify(view, outcome)
@@ -147,16 +159,46 @@ class Delivery:
         counters.writes += outcome.wrote
         if isinstance(outcome.error, CgroupGone):
             return  # its removal event gives the memory back
-        if not view.nodes or outcome.nodes != view.nodes:
-            return  # a value restored after the promise ended
-        if outcome.verification is not None and outcome.verification.ok:
-            view.state, view.message = ContainerState.PINNED, self._pages_note(view)
+        if not view.nodes or outcome.nodes != view.nodes or view.state is ContainerState.FOREIGN:
+            self.undo.finish(view, outcome)  # a value restored after the promise ended
+            return
+        seen = outcome.verification
+        if seen is not None and seen.ok:
+            note = "; ".join(filter(None, (self._pages_note(view), view.contest)))
+            view.state, view.message = ContainerState.PINNED, note
             counters.pins += 1
             self._ledger.update_pin(path, phase=Phase.VERIFIED, message=view.message)
-            self._drift.watch_mems(path)
+            self._keep_masks(path, outcome)
+            self._tell_unit(view)
             self._reporter.container(view, outcome)
+        elif outcome.error is None and seen is not None and seen.mems != outcome.nodes:
+            # a kernel that takes a value shows it: somebody wrote another one since, and the watch will tell
+            view.state, view.message = ContainerState.CONTESTED, f"nodes {seen.mems} were written over ours at once"
+            self._reporter.container(view)
         else:
             self._give_back(view, _failure(outcome), outcome)
+
+    def _keep_masks(self, path: str, outcome: Outcome) -> None:
+        """Remember v1 children as they were before the first write; what a later one found is our own doing."""
+        pin = self._ledger.pins.get(path)
+        if pin is not None and outcome.below and not pin.original_below:
+            self._ledger.update_pin(path, original_below=outcome.below)
+
+    def _tell_unit(self, view: Tracked) -> None:
+        if self._units is not None:
+            self._units.submit(view.record.cgroup, view.record.inode, view.nodes)
+
+    def unit_done(self, view: Tracked, outcome: UnitOutcome) -> None:
+        """Note whether systemd says the same as the cgroup; where it does not, the direct write stands alone."""
+        if outcome.job.nodes != view.nodes:
+            return  # a reset, or overtaken
+        note = outcome.problem or f"AllowedMemoryNodes of {outcome.job.unit} says the same"
+        self._ledger.update_pin(view.record.cgroup, unit=None if outcome.problem else outcome.job.unit)
+        if outcome.problem and note != view.unit_note and not outcome.absent:
+            self._reporter.log.info(
+                "unit_not_told", container_id=view.record.id, cgroup=view.record.cgroup, reason=outcome.problem
+            )
+        view.unit_note = note
 
     def _give_back(self, view: Tracked, message: str, outcome: Outcome | None) -> None:
         """No pin, so no promise either; a value that stands in the cgroup all the same is put back."""
@@ -164,6 +206,7 @@ class Delivery:
         view.state, view.nodes, view.message = ContainerState.FAILED, NodeSet(), message
         self._reporter.counters.failures += 1
         self._ledger.drop(view.record.cgroup)
+        self._drift.unwatch_mems(view.record.cgroup)
         refused = outcome is None or isinstance(outcome.error, KernelWriteError)
         if pin is not None and not refused:
             self.restore(view, pin)
@@ -175,19 +218,19 @@ class Delivery:
         return ""
 
     def restore(self, view: Tracked, pin: PinRecord) -> None:
-        """
-        Give a cgroup back the value it had before our first write.
-
-        A populated v2 cgroup cannot be made empty again (ENOSPC), so "inherited" becomes the parent's set.
-        """
-        if self._dry_run:
-            return
+        """Give a cgroup back the value it had before our first write; the promise is dropped already."""
         self._drift.unwatch_mems(pin.cgroup)
-        target = pin.original_mems or view.record.parent_mems
         with contextlib.suppress(KernelError):
-            cgroup = self.hold(view)
-            if cgroup is not None:
-                self._writer.submit(WriteJob(cgroup, target, self._migrate), cgroup.read_memory_current() or 0)
+            self.hold(view)
+        self.undo.restore(view, pin)
+
+    def release(self, view: Tracked) -> None:
+        """Take the promise back for good; `Undo.pending` says when the cgroup is as before."""
+        self._drift.unwatch_mems(view.record.cgroup)
+        self._writer.cancel(view.record.cgroup)
+        with contextlib.suppress(KernelError):
+            self.hold(view)
+        self.undo.release(view)
 
     def let_go(self, view: Tracked) -> None:
         """Somebody else's from now on: what was not written yet is not written any more, what stands there stands."""
@@ -197,6 +240,7 @@ class Delivery:
     def forget(self, view: Tracked) -> None:
         """The cgroup went: let go of its directory and its watch."""
         self._drift.unwatch_mems(view.record.cgroup)
+        self.undo.forget(view.record.cgroup)
         view.close()
 
 

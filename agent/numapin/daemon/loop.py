@@ -17,6 +17,7 @@ from numapin.daemon.agent import Agent
 from numapin.daemon.logs import Log
 from numapin.daemon.notify import Notifier
 from numapin.daemon.pinning import Writer
+from numapin.daemon.units import Units
 from numapin.kernel.clock import Clock
 from numapin.kernel.watch import CgroupEvent, EventKind
 from numapin.model.errors import ExitStatus, InvariantError, KernelError, NumapinError
@@ -70,6 +71,7 @@ class Loop:
         cgroups: Source,
         runtimes: Source | None,
         hotplug: Hotplug | None,
+        units: Units | None = None,
         api: Api | None,
         notifier: Notifier,
         clock: Clock,
@@ -85,6 +87,7 @@ class Loop:
         self._cgroups = cgroups
         self._runtimes = runtimes
         self._hotplug = hotplug
+        self._units = units
         self._kubelet = kubelet
         self._api = api
         self._notifier = notifier
@@ -117,6 +120,8 @@ class Loop:
                 selector.register(self._hotplug, selectors.EVENT_READ, self._on_hotplug)
             if self._kubelet is not None:
                 selector.register(self._kubelet, selectors.EVENT_READ, self._on_kubelet)
+            if self._units is not None:
+                selector.register(self._units, selectors.EVENT_READ, self._on_units)
             if self._api is not None:
                 self._api.attach(selector)
             self._timers()
@@ -192,6 +197,10 @@ class Loop:
 
     def _on_writes(self) -> None:
         self._agent.on_outcomes(self._writer.collect())
+
+    def _on_units(self) -> None:
+        assert self._units is not None
+        self._agent.on_units(self._units.collect())
 
     def _on_hotplug(self) -> None:
         assert self._hotplug is not None

@@ -54,6 +54,8 @@ def container_row(view: Tracked) -> dict[str, object]:
         "state": view.state.value,
         "message": view.message,
         "repairs": view.repairs,
+        "repair_cause": view.repair_cause.value if view.repair_cause is not None else None,
+        "unit": view.unit_note or None,
         "findings": list(dict.fromkeys((*record.doubts, *record.findings, *verdict.findings))),
     }
 

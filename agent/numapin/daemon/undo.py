@@ -96,6 +96,12 @@ class Undo:
             return ONE_RELEASED if not self.everything else ALL_RELEASED
         return ALL_RELEASED if self.everything else ""
 
+    @staticmethod
+    def applies(view: Tracked) -> bool:
+        """True for a container that has a promise of ours, or could get one."""
+        others = (ContainerState.UNMANAGED, ContainerState.FOREIGN, ContainerState.WOULD_PIN, ContainerState.RELEASED)
+        return view.state not in others
+
     def pending(self, path: str) -> bool:
         """True while the cgroup or its unit is still being put back."""
         return path in self._pending or (self._units is not None and path in self._units.busy)
