@@ -139,7 +139,7 @@ class Admission:
         if guaranteed and kubelet.hands is Hands.UNKNOWN:
             theirs = foreign_mems(record, None)
             if verdict.request and theirs is not None:
-                return self._account(record, verdict, pin, theirs, kubelet.message(record))
+                return replace(self._account(record, verdict, pin, theirs, kubelet.message(record)), unpin=None)
             if record.doubts and pin is not None:
                 self.ledger.update_pin(record.cgroup, phase=Phase.FOREIGN)
                 message = "; ".join(record.doubts)
