@@ -6,10 +6,10 @@ Owns: which rule applies to whom. Must never: write a cgroup or the disk.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from numapin.daemon.config import Config
-from numapin.daemon.holdings import Holdings
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.machine import Machine
@@ -18,7 +18,7 @@ from numapin.model.checkpoint import Phase, PinRecord, RefusalRecord
 from numapin.model.container import Classification, ContainerKind, ContainerRecord, QosClass
 from numapin.model.kubelet import Hands
 from numapin.model.memory import Owner
-from numapin.model.nodeset import NodeSet
+from numapin.model.nodeset import NodeId, NodeSet
 from numapin.model.plan import Plan, Refusal, Request, Scope
 from numapin.planner.classify import classify, pod_request
 from numapin.planner.foreign import account_foreign
@@ -68,17 +68,27 @@ def foreign_mems(record: ContainerRecord, ours: PinRecord | None) -> NodeSet | N
 class Admission:
     """Decides for one record after the other against the ledger's books."""
 
-    def __init__(self, machine: Machine, ledger: Ledger, *, dry_run: bool, kubelet: Beside | None = None) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        ledger: Ledger,
+        *,
+        dry_run: bool,
+        kubelet: Beside | None = None,
+        released: Callable[[ContainerRecord], str] = lambda _: "",
+    ) -> None:
+        """*released* says why a container gets no pin although it could, empty when it may."""
         self.machine = machine
         self.ledger = ledger
         self.dry_run = dry_run
         self.kubelet = kubelet
+        self._released = released
 
-    def decide(self, record: ContainerRecord, holdings: Holdings | None = None) -> Decision:
+    def decide(self, record: ContainerRecord, *, resident: dict[NodeId, int] | None = None) -> Decision:
         """
         Decide about one container and note the promise or the refusal in the ledger (unsaved).
 
-        *holdings* is what the container has already: its memory only breaks ties, its huge pages count as free.
+        *resident* is what the container already holds per node, in bytes; it only breaks ties.
         """
         verdict = classify_record(record, self.machine.config)
         pin = self.ledger.pins.get(record.cgroup)
@@ -93,6 +103,8 @@ class Admission:
             return decision
         if not may_be_managed(record, self.machine.config):
             return self._leave(record, verdict, ContainerState.UNMANAGED, verdict.reason, pin)
+        if pin is not None and pin.phase is not Phase.FOREIGN and (why := self._released(record)):
+            return Decision(Tracked(record, verdict, ContainerState.RELEASED, why))  # its cgroup is being put back
         if record.doubts:
             return self._doubt(record, verdict, pin, "; ".join(record.doubts))
         if verdict.qos is not QosClass.GUARANTEED:
@@ -106,7 +118,9 @@ class Admission:
             return self._account(record, verdict, pin, theirs)
         if pin is not None and ours is None:
             self.ledger.drop(record.cgroup)  # nobody else's any more
-        decision = self._place(record, verdict, ours, holdings or Holdings())
+        if why := self._released(record):
+            return Decision(Tracked(record, verdict, ContainerState.RELEASED, why))
+        decision = self._place(record, verdict, ours, resident or {})
         if before is None:
             return decision
         # what stands in the cgroup is ours of old, and not what was there before us
@@ -139,7 +153,7 @@ class Admission:
         if guaranteed and kubelet.hands is Hands.UNKNOWN:
             theirs = foreign_mems(record, None)
             if verdict.request and theirs is not None:
-                return replace(self._account(record, verdict, pin, theirs, kubelet.message(record)), unpin=None)
+                return self._account(record, verdict, pin, theirs, kubelet.message(record))
             if record.doubts and pin is not None:
                 self.ledger.update_pin(record.cgroup, phase=Phase.FOREIGN)
                 message = "; ".join(record.doubts)
@@ -176,14 +190,17 @@ class Admission:
         self.ledger.books = books
         message = (why or f"nodes {theirs} were chosen by somebody else") + (f"; {note}" if note else "")
         self.ledger.set_pin(self._pin_record(record, owner, theirs, Phase.FOREIGN, message))
-        return Decision(Tracked(record, verdict, ContainerState.FOREIGN, message, theirs))
+        # chosen with a runtime's update while we pinned: what we took for drift and put right was the new choice
+        undo = pin if pin is not None and pin.phase is not Phase.FOREIGN and record.mems != theirs else None
+        view = Tracked(record, verdict, ContainerState.FOREIGN, message, theirs)
+        return Decision(view, unpin=None if undo is None else replace(undo, original_mems=theirs))
 
     def _place(
         self,
         record: ContainerRecord,
         verdict: Classification,
         pin: PinRecord | None,
-        holdings: Holdings,
+        resident: dict[NodeId, int],
     ) -> Decision:
         owner = pin.owner if pin is not None else self._owner(record)
         request = Request(
@@ -191,8 +208,8 @@ class Admission:
             sizes=verdict.request,
             allowed=record.parent_mems & self.machine.usable,
             normal=self.machine.topology.with_normal_memory,
-            ceilings=self.machine.ceilings(verdict.request, own=holdings.hugepages),
-            resident=holdings.memory,
+            ceilings=self.machine.ceilings(verdict.request),
+            resident=resident,
             reusable=self.ledger.ended_of_pod(record.pod_uid, owner) if record.pod_uid is not None else (),
             hints=self.machine.hints(record),
         )

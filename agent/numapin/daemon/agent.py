@@ -14,20 +14,21 @@ from numapin.daemon.admission import Admission, Decision, foreign_mems
 from numapin.daemon.adoption import adopt
 from numapin.daemon.config import Config
 from numapin.daemon.delivery import Delivery, DriftWatch
-from numapin.daemon.holdings import Holdings, asks_hugepages, read_holdings
+from numapin.daemon.drift import Repairs
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.machine import Machine
-from numapin.daemon.pinning import Outcome, Writer
+from numapin.daemon.pinning import INLINE_BYTES, Outcome, Writer
 from numapin.daemon.report import Counters, Reporter
 from numapin.daemon.retention import Retention
 from numapin.daemon.tracked import ContainerState, Tracked, Youngsters
+from numapin.daemon.units import UnitOutcome, Units
 from numapin.kernel.cgroupfs import Cgroup
 from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import Checkpoint
 from numapin.model.container import ContainerRecord
 from numapin.model.errors import CgroupGone, CheckpointUnwritable, ConfigError, KernelError
-from numapin.model.nodeset import NodeSet
+from numapin.model.nodeset import NodeId, NodeSet
 from numapin.planner.accounting import misfits
 
 
@@ -57,6 +58,7 @@ class Agent:
         migrate_v1: bool,
         dry_run: bool,
         kubelet: Beside | None = None,
+        units: Units | None = None,
     ) -> None:
         self.machine = machine
         self.ledger = ledger
@@ -77,6 +79,11 @@ class Agent:
             reporter=reporter,
             migrate_v1=migrate_v1,
             dry_run=dry_run,
+            units=units,
+        )
+        self.undo = self._delivery.undo
+        self._repairs = Repairs(
+            write=lambda view: self._delivery.write(view, self.machine), clock=clock, reporter=reporter
         )
         self._young = Youngsters()
         self._retention = Retention(ledger, clock, reporter.log, self._exists)
@@ -118,7 +125,7 @@ class Agent:
         alive = {r.cgroup for r in records}
         missing = [view.record for path, view in self.views.items() if path not in alive]
         self._ended([r.cgroup for r in missing if not self._still_there(r.cgroup, r.inode)])
-        self.on_mems_written([r.cgroup for r in records if self._drifted(r)])
+        self.on_mems_written([*(r.cgroup for r in records if self._drifted(r)), *self._repairs.contested()])
         self._admit([r for r in records if self._needs_decision(r)])
         self._retry(everything=True)
         self.last_pass_ns = self._clock.monotonic_ns()
@@ -135,6 +142,7 @@ class Agent:
         for path in known:
             if path in self.views:
                 self._drift.prune(path)  # it was a plain directory until its runtime said so
+                self._repairs.runtime_wrote(self.views[path])
 
     def on_kubelet(self, *, certain: bool = True) -> None:
         """
@@ -162,29 +170,44 @@ class Agent:
     def on_mems_written(self, paths: Iterable[str]) -> None:
         """Somebody wrote a pinned container's ``cpuset.mems``, perhaps we: put it right where it is not."""
         for path in dict.fromkeys(paths):
-            view = self.views.get(path)
-            if view is None or view.state is not ContainerState.PINNED or view.cgroup is None:
+            if (view := self.views.get(path)) is not None:
+                self._repairs.look(view)
+
+    def on_units(self, outcomes: Iterable[UnitOutcome]) -> None:
+        """systemd was told, or would not be: note which, and who had told it other nodes."""
+        for outcome in outcomes:
+            view = self.views.get(outcome.job.path)
+            if view is not None and view.record.inode == outcome.job.inode:
+                self._repairs.unit_said(view, differed=outcome.differed)
+                self._delivery.unit_done(view, outcome)
+
+    def release(self, paths: Iterable[str] | None = None) -> None:
+        """
+        Take the promises of these containers back and restore their cgroups; with ``None`` of all, and make no new
+        ones until the daemon is started again. Nothing here waits: `Undo.pending` tells what is not done yet.
+        """
+        if paths is None:
+            self.undo.everything = True
+            for ended in [c for c, p in self.ledger.pins.items() if p.ended_ns is not None]:
+                self.ledger.drop(ended)
+        for path in list(self.views) if paths is None else list(paths):
+            view, record = self.views[path], self._inspect(path)
+            if not self.undo.applies(view) or (record is not None and record.inode != view.record.inode):
                 continue
-            try:
-                found = view.cgroup.read_cpuset_mems()
-            except KernelError:
-                continue
-            if found != view.nodes:
-                view.repairs += 1
-                self.counters.repairs += 1
-                self._log.warning(
-                    "drift_repaired", container_id=view.record.id, cgroup=path, mems=str(view.nodes), found=str(found)
-                )
-                self._delivery.write(view, self.machine)
+            view.record = record or view.record
+            self._repairs.forget(path)
+            self._delivery.release(view)
+        self._released = True
+        self._retry()
 
     def on_outcomes(self, outcomes: Iterable[Outcome]) -> None:
         """Writes are done: note what the kernel granted."""
         for outcome in outcomes:
             view = self.views.get(outcome.path)
-            known = view is not None and view.record.inode == outcome.inode
-            if view is not None and known and view.state is not ContainerState.FOREIGN:  # handed over meanwhile
+            if view is not None and view.record.inode == outcome.inode:
                 self._delivery.verify(view, outcome)
-                self._released |= view.state is ContainerState.FAILED
+                self._repairs.look(view)  # an event that came while a thread was writing was not looked at
+                self._released |= view.state in (ContainerState.FAILED, ContainerState.RELEASED)
         self._retry()
 
     def on_machine(self, machine: Machine) -> None:
@@ -205,12 +228,13 @@ class Agent:
         """Look again at young containers, and give back what waited long enough."""
         if paths := self._young.take_due(now_ns):
             self.on_created(paths)
+        self.on_mems_written(self._repairs.take_due(now_ns))
         self._released |= self._retention.take_due(now_ns)
         self._retry()
 
     def next_due_ns(self) -> int | None:
         """Monotonic time of the next `due`, or ``None``."""
-        times = (self._retention.next_ns(), self._young.next_ns())
+        times = (self._retention.next_ns(), self._young.next_ns(), self._repairs.next_ns())
         return min((t for t in times if t is not None), default=None)
 
     def flush(self) -> None:
@@ -256,8 +280,10 @@ class Agent:
         if any(asks_hugepages(r) for r in records):
             self._refresh_pools()
         mark = self.ledger.mark()
-        admission = Admission(self.machine, self.ledger, dry_run=self.dry_run, kubelet=self.kubelet)
-        decided = [admission.decide(r, self._holdings(r)) for r in self._in_order(records)]
+        admission = Admission(
+            self.machine, self.ledger, dry_run=self.dry_run, kubelet=self.kubelet, released=self.undo.reason
+        )
+        decided = [admission.decide(r, resident=self._resident(r)) for r in self._in_order(records)]
         self.ledger.drop_orphans()
         if self.ledger.dirty and not self._save():
             self.ledger.undo(mark)
@@ -308,23 +334,26 @@ class Agent:
             self.ledger.rebase(machine.node_map)
         self.machine = machine
 
-    def _holdings(self, record: ContainerRecord) -> Holdings:
-        """What a running container without a pin holds already."""
+    def _resident(self, record: ContainerRecord) -> dict[NodeId, int]:
+        """
+        Bytes per node that a running container without a pin holds already; empty when unknown, or too few to
+        count: the first pages of a program lie where it happened to start.
+        """
         if not record.settled or record.cgroup in self.ledger.pins:
-            return Holdings()
+            return {}
         try:
             with self._finder.open(record.cgroup) as cgroup:
-                return read_holdings(cgroup, record)
+                held = dict(cgroup.read_memory_numa_stat() or {})
         except KernelError:
-            return Holdings()
+            return {}
+        return held if sum(held.values()) > INLINE_BYTES else {}
 
     def _show(self, decision: Decision) -> None:
         """Make a decision's view the container's view."""
         view = decision.view
         path, old = view.record.cgroup, self.views.get(view.record.cgroup)
         if old is not None and old.record.inode == view.record.inode:
-            view.cgroup, old.cgroup = old.cgroup, None
-            view.repairs, view.seen_ns, view.said = old.repairs, old.seen_ns, old.said
+            view.follow(old)
         else:
             view.seen_ns = self._clock.monotonic_ns() if self.last_pass_ns is not None else 0
         if old is not None:
@@ -355,6 +384,7 @@ class Agent:
         for path in paths:
             view = self.views.pop(path)
             self._young.drop(path)
+            self._repairs.forget(path)
             self._delivery.forget(view)
             if self.kubelet is not None:
                 self.kubelet.forget(path)
@@ -416,6 +446,12 @@ class Agent:
             self._log.info("checkpoint_writable_again")
         self.counters.saves = self.ledger.saves
         return True
+
+
+def asks_hugepages(record: ContainerRecord) -> bool:
+    """True when some document limits the container's hugepages, so that the pools matter for it."""
+    told = (record.limits, record.pod_limits, record.oci.limits if record.oci is not None else None)
+    return any(limits is not None and limits.hugetlb for limits in told)
 
 
 def rules_of_class(config: Config) -> tuple[object, ...]:
