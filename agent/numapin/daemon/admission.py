@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from numapin.daemon.config import Config
+from numapin.daemon.holdings import Holdings
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.machine import Machine
@@ -18,7 +19,7 @@ from numapin.model.checkpoint import Phase, PinRecord, RefusalRecord
 from numapin.model.container import Classification, ContainerKind, ContainerRecord, QosClass
 from numapin.model.kubelet import Hands
 from numapin.model.memory import Owner
-from numapin.model.nodeset import NodeId, NodeSet
+from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Plan, Refusal, Request, Scope
 from numapin.planner.classify import classify, pod_request
 from numapin.planner.foreign import account_foreign
@@ -84,11 +85,11 @@ class Admission:
         self.kubelet = kubelet
         self._released = released
 
-    def decide(self, record: ContainerRecord, *, resident: dict[NodeId, int] | None = None) -> Decision:
+    def decide(self, record: ContainerRecord, holdings: Holdings | None = None) -> Decision:
         """
         Decide about one container and note the promise or the refusal in the ledger (unsaved).
 
-        *resident* is what the container already holds per node, in bytes; it only breaks ties.
+        *holdings* is what the container has already: its memory only breaks ties, its huge pages count as free.
         """
         verdict = classify_record(record, self.machine.config)
         pin = self.ledger.pins.get(record.cgroup)
@@ -120,7 +121,7 @@ class Admission:
             self.ledger.drop(record.cgroup)  # nobody else's any more
         if why := self._released(record):
             return Decision(Tracked(record, verdict, ContainerState.RELEASED, why))
-        decision = self._place(record, verdict, ours, resident or {})
+        decision = self._place(record, verdict, ours, holdings or Holdings())
         if before is None:
             return decision
         # what stands in the cgroup is ours of old, and not what was there before us
@@ -153,7 +154,7 @@ class Admission:
         if guaranteed and kubelet.hands is Hands.UNKNOWN:
             theirs = foreign_mems(record, None)
             if verdict.request and theirs is not None:
-                return self._account(record, verdict, pin, theirs, kubelet.message(record))
+                return replace(self._account(record, verdict, pin, theirs, kubelet.message(record)), unpin=None)
             if record.doubts and pin is not None:
                 self.ledger.update_pin(record.cgroup, phase=Phase.FOREIGN)
                 message = "; ".join(record.doubts)
@@ -200,7 +201,7 @@ class Admission:
         record: ContainerRecord,
         verdict: Classification,
         pin: PinRecord | None,
-        resident: dict[NodeId, int],
+        holdings: Holdings,
     ) -> Decision:
         owner = pin.owner if pin is not None else self._owner(record)
         request = Request(
@@ -208,8 +209,8 @@ class Admission:
             sizes=verdict.request,
             allowed=record.parent_mems & self.machine.usable,
             normal=self.machine.topology.with_normal_memory,
-            ceilings=self.machine.ceilings(verdict.request),
-            resident=resident,
+            ceilings=self.machine.ceilings(verdict.request, own=holdings.hugepages),
+            resident=holdings.memory,
             reusable=self.ledger.ended_of_pod(record.pod_uid, owner) if record.pod_uid is not None else (),
             hints=self.machine.hints(record),
         )

@@ -15,10 +15,11 @@ from numapin.daemon.adoption import adopt
 from numapin.daemon.config import Config
 from numapin.daemon.delivery import Delivery, DriftWatch
 from numapin.daemon.drift import Repairs
+from numapin.daemon.holdings import Holdings, asks_hugepages, read_holdings
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.machine import Machine
-from numapin.daemon.pinning import INLINE_BYTES, Outcome, Writer
+from numapin.daemon.pinning import Outcome, Writer
 from numapin.daemon.report import Counters, Reporter
 from numapin.daemon.retention import Retention
 from numapin.daemon.tracked import ContainerState, Tracked, Youngsters
@@ -28,7 +29,7 @@ from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import Checkpoint
 from numapin.model.container import ContainerRecord
 from numapin.model.errors import CgroupGone, CheckpointUnwritable, ConfigError, KernelError
-from numapin.model.nodeset import NodeId, NodeSet
+from numapin.model.nodeset import NodeSet
 from numapin.planner.accounting import misfits
 
 
@@ -283,7 +284,7 @@ class Agent:
         admission = Admission(
             self.machine, self.ledger, dry_run=self.dry_run, kubelet=self.kubelet, released=self.undo.reason
         )
-        decided = [admission.decide(r, resident=self._resident(r)) for r in self._in_order(records)]
+        decided = [admission.decide(r, self._holdings(r)) for r in self._in_order(records)]
         self.ledger.drop_orphans()
         if self.ledger.dirty and not self._save():
             self.ledger.undo(mark)
@@ -334,19 +335,15 @@ class Agent:
             self.ledger.rebase(machine.node_map)
         self.machine = machine
 
-    def _resident(self, record: ContainerRecord) -> dict[NodeId, int]:
-        """
-        Bytes per node that a running container without a pin holds already; empty when unknown, or too few to
-        count: the first pages of a program lie where it happened to start.
-        """
+    def _holdings(self, record: ContainerRecord) -> Holdings:
+        """What a running container without a pin holds already."""
         if not record.settled or record.cgroup in self.ledger.pins:
-            return {}
+            return Holdings()
         try:
             with self._finder.open(record.cgroup) as cgroup:
-                held = dict(cgroup.read_memory_numa_stat() or {})
+                return read_holdings(cgroup, record)
         except KernelError:
-            return {}
-        return held if sum(held.values()) > INLINE_BYTES else {}
+            return Holdings()
 
     def _show(self, decision: Decision) -> None:
         """Make a decision's view the container's view."""
@@ -446,12 +443,6 @@ class Agent:
             self._log.info("checkpoint_writable_again")
         self.counters.saves = self.ledger.saves
         return True
-
-
-def asks_hugepages(record: ContainerRecord) -> bool:
-    """True when some document limits the container's hugepages, so that the pools matter for it."""
-    told = (record.limits, record.pod_limits, record.oci.limits if record.oci is not None else None)
-    return any(limits is not None and limits.hugetlb for limits in told)
 
 
 def rules_of_class(config: Config) -> tuple[object, ...]:
