@@ -134,7 +134,8 @@ STATES: Mapping[str, str] = {
     "would-pin": "State. A dry run: the decision stands in the status, and nothing is written to the cgroup.",
     "pinned-by-others": (
         "State. Somebody else chose the container's nodes (cpuset.mems in its OCI configuration, or written by "
-        "hand). Its bytes are taken out of the books there, and the cgroup is left alone."
+        "hand), or a kubelet with the memory manager policy Static places the containers of its pods. Its bytes are "
+        "taken out of the books there, and the cgroup is left alone."
     ),
     "refused": (
         "State. No promise can be kept. The container runs on, unrestricted, and is tried again when memory is "

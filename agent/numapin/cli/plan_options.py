@@ -19,7 +19,7 @@ from numapin.model.quantity import format_page_size, parse_bytes, parse_page_siz
 PAGES = "--hugepages-"
 """What an option for hugepages begins with; the page size follows."""
 MAX_COUNT = 1_000
-"""Most containers that one ``plan`` places; a thousand take seconds on a thousand nodes."""
+"""Most containers that one ``plan`` places; a thousand on a thousand nodes take a minute."""
 _USUAL_SIZES = ("2Mi", "1Gi")
 
 _T = TypeVar("_T")

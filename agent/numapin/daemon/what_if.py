@@ -112,7 +112,7 @@ def pod_plan(
     except TooManyNodes as exc:
         raise RequestFailed("too-many-nodes", str(exc)) from exc
     failed = None if answer.admitted else _failed(pod, answer, scope)
-    record = None if failed is None else _own_view(basis, kubelet, pod, failed, policy)
+    record = None if answer.admitted else _own_view(basis, kubelet, pod, failed, policy)
     return {
         "apiVersion": API_VERSION,
         "kind": "PodPlan",
