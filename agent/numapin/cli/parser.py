@@ -75,6 +75,25 @@ def _containers(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _release(parser: argparse.ArgumentParser) -> None:
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "container", nargs="?", metavar="ID", help="a container by id, name, pod/name or cgroup; decided again later"
+    )
+    which.add_argument(
+        "--all", action="store_true", help="every container, and pin no other until the daemon is started again"
+    )
+    add_output(parser)
+    add_socket(parser)
+    parser.add_argument(
+        "--state",
+        type=path,
+        metavar="FILE",
+        help=f"checkpoint that --all works from when no daemon answers (default: {DEFAULT_STATE})",
+    )
+    _root(parser)
+
+
 def _explain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
@@ -123,6 +142,7 @@ VERBS: Mapping[str, Verb] = {
     "status": Verb("numapin.cli.status", "show the books, the groups and every Guaranteed container", _status),
     "topology": Verb("numapin.cli.topology", "show this machine's NUMA nodes", _topology),
     "containers": Verb("numapin.cli.containers", "list the containers found, with class and placement", _containers),
+    "release": Verb("numapin.cli.release", "take pins back and restore what stood in the cgroups before", _release),
     "explain": Verb("numapin.cli.explain", "say why a container is where it is, or what a code means", _explain),
     "plan": Verb(
         "numapin.cli.plan", "say what would happen to a container or a pod, changing nothing", _plan, _more_pages

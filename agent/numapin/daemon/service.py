@@ -26,14 +26,18 @@ from numapin.daemon.loop import Loop
 from numapin.daemon.machine import Machine
 from numapin.daemon.notify import Notifier
 from numapin.daemon.pinning import Writer
+from numapin.daemon.release import release_document
 from numapin.daemon.report import Reporter
 from numapin.daemon.status import About, container_row, containers_document, status_document, summary
+from numapin.daemon.undo import ALL_RELEASED
+from numapin.daemon.units import Units
 from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy, find_hierarchy
 from numapin.kernel.clock import Clock, SystemClock
 from numapin.kernel.discovery import Discovery
 from numapin.kernel.files import read_optional
 from numapin.kernel.kubelet_watch import KubeletStateWatcher
 from numapin.kernel.own import read_machine_memory, read_own_footprint
+from numapin.kernel.systemd import BOOTED, Systemd
 from numapin.kernel.watch import CgroupWatcher, RuntimeStateWatcher, UeventWatcher
 from numapin.model.errors import ExitStatus, KernelError, NumapinError
 from numapin.model.memory import Books
@@ -114,6 +118,7 @@ class Service:
         cgroups = stack.enter_context(CgroupWatcher(hierarchy, discovery.is_container_path))
         runtimes = stack.enter_context(RuntimeStateWatcher(hierarchy, self._root))
         kubelet_file = self._kubelet_file(stack)
+        units = self._units(hierarchy)
         agent = Agent(
             machine=machine,
             finder=discovery,
@@ -124,6 +129,7 @@ class Service:
             reporter=Reporter(log),
             migrate_v1=self._config.v1_memory_migrate and hierarchy.version is CgroupVersion.V1,
             dry_run=self._dry_run,
+            units=units,
             kubelet=Beside(self._root, self._config, log, kubelet_file.follow if kubelet_file else None),
         )
         self._agent = agent
@@ -143,6 +149,8 @@ class Service:
                 *self._findings,
                 *(("not-watched", sentence) for sentence in (*cgroups.findings, *runtimes.findings)),
                 *(("unreadable", sentence) for sentence in discovery.problems),
+                *(("systemd", units.finding) for _ in (1,) if units is not None and units.finding),
+                *(("released", ALL_RELEASED) for _ in (1,) if agent.undo.everything),
                 *(("machine", sentence) for sentence in (self._machine_trouble,) if sentence),
             ],
         )
@@ -159,7 +167,8 @@ class Service:
             cgroups=cgroups,
             runtimes=runtimes,
             hotplug=self._uevents(stack),
-            api=ApiServer(under(self._root, self._config.socket), self._answer),
+            units=units,
+            api=ApiServer(under(self._root, self._config.socket), self._answer, changing=frozenset({"release"})),
             notifier=Notifier.from_environment(os.environ, pid=os.getpid()),
             clock=clock,
             log=log,
@@ -179,6 +188,12 @@ class Service:
             self._findings.append(("not-watched", f"the kubelet's state is seen only by the full pass: {exc}"))
             self._log.warning("kubelet_state_not_watched", code=exc.code, reason=str(exc))
             return None
+
+    def _units(self, hierarchy: Hierarchy) -> Units | None:
+        """systemd manages memory nodes only on v2; where it does not run there is nobody to tell."""
+        if hierarchy.version is not CgroupVersion.V2 or self._dry_run or not (self._root / BOOTED).is_dir():
+            return None
+        return Units(Systemd(self._root))
 
     def _uevents(self, stack: contextlib.ExitStack) -> UeventWatcher | None:
         try:
@@ -214,7 +229,7 @@ class Service:
         self._log.info("configuration_reloaded", policy=config.policy.value)
 
     def _answer(self, verb: str, params: Mapping[str, object], peer: Peer) -> object:
-        """One API answer: reading only, so every peer that was let in may have it."""
+        """One API answer; who may change something was looked at before."""
         del peer
         now, wall = self._clock.monotonic_ns(), self._clock.wall_ns()
         match verb:
@@ -226,6 +241,8 @@ class Service:
                 rows = [container_row(view) for view in self._agent.views.values()]
                 known = Known(rows, self._agent.ledger.pins, self._agent.ledger.refusals)
                 return explain_document(known, params.get("container"), {"from": "daemon"})
+            case "release":
+                return release_document(self._agent, params)
             case "plan":
                 return basis_document(self._agent.machine, self._agent.ledger.books, wall_ns=wall)
             case _:

@@ -81,6 +81,8 @@ class Undo:
         dry_run: bool,
     ) -> None:
         self.everything = False
+        self.failed: dict[str, str] = {}
+        """Cgroups that could not be released, and why."""
         self._ledger = ledger
         self._writer = writer
         self._units = units
@@ -163,6 +165,7 @@ class Undo:
     def _failed(self, view: Tracked, pin: PinRecord, problem: str) -> None:
         """A release that the kernel refuses: the promise stands, for the nodes do."""
         self._released.pop(pin.cgroup, None)
+        self.failed[pin.cgroup] = problem
         view.state, view.nodes = ContainerState.PINNED, pin.nodes
         view.message = f"could not be released: {problem}"
         self._reporter.container(view)
@@ -175,6 +178,7 @@ class Undo:
         """
         path = view.record.cgroup
         pin = self._ledger.pins.get(path)
+        self.failed.pop(path, None)
         self._released[path] = view.record.inode
         view.state, view.nodes, view.contest = ContainerState.RELEASED, NodeSet(), ""
         view.message = self.reason(view.record)
@@ -191,4 +195,5 @@ class Undo:
     def forget(self, path: str) -> None:
         """The cgroup went."""
         self._released.pop(path, None)
+        self.failed.pop(path, None)
         self._pending.pop(path, None)

@@ -166,8 +166,8 @@ class Discovery:
             except KernelReadError as exc:
                 if not parts:
                     raise
-                if exc.errno in (errno.ENOENT, errno.ENODEV, errno.EACCES):
-                    continue  # removed meanwhile, or nobody's to read
+                if exc.errno in (errno.ENOENT, errno.ENODEV, errno.EACCES, errno.ENAMETOOLONG):
+                    continue  # removed meanwhile, nobody's to read, or deeper than any runtime's (PATH_MAX)
                 raise
             for child in children:
                 path = (*parts, child)
@@ -240,7 +240,7 @@ class Discovery:
 
     def _nodes(self, cgroup: Cgroup, doubts: list[str]) -> tuple[NodeSet, NodeSet, NodeSet]:
         """The cgroup's own, granted and parent's nodes; what cannot be read is empty and a doubt."""
-        parent = self._granted_above(cgroup.path)
+        parent = self.granted_above(cgroup.path)
         try:
             return cgroup.read_cpuset_mems(), cgroup.read_cpuset_mems_effective(), parent
         except CgroupGone:
@@ -251,7 +251,7 @@ class Discovery:
             doubts.append(str(exc))
         return NodeSet(), NodeSet(), parent
 
-    def _granted_above(self, path: str) -> NodeSet:
+    def granted_above(self, path: str) -> NodeSet:
         """Nodes of the nearest ancestor that says which; on v1 a parent may not be initialised yet."""
         parts = path_parts(path)
         for k in range(len(parts) - 1, -1, -1):

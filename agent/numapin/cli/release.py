@@ -1,0 +1,103 @@
+"""``numapin release ID|--all``: pins are taken back and the cgroups get what stood there before."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from numapin.cli.client import request
+from numapin.cli.text import safe
+from numapin.model.errors import ExitStatus, NotPermitted, NotRunning
+
+POLL_S = 0.2
+PATIENCE_S = 90.0
+"""How long to wait for the kernel, which may be moving a container's pages, and for systemd."""
+
+
+def run(args: argparse.Namespace) -> ExitStatus:
+    """
+    Release one container or all and wait until the cgroups are as before; FAILURE when one of them is not.
+
+    With the daemon down, ``--all`` works from its checkpoint and says so. One container needs the daemon: the next
+    start would pin it again.
+
+    Raises:
+        NotPermitted: Not root.
+        NotRunning: One container was named, and no daemon answers.
+        RequestFailed: No such container, or it has nothing to release.
+    """
+    if os.geteuid() != 0:
+        raise NotPermitted("numapin release changes something and is for root only; run it with sudo")
+    document: Mapping[str, Any]
+    try:
+        document = _by_daemon(args)
+    except NotRunning as exc:
+        if not args.all:
+            raise
+        document = _from_checkpoint(args, str(exc))
+    if args.output == "json":
+        import json
+
+        print(json.dumps(document, sort_keys=True, indent=2))
+    else:
+        _show(document)
+    done = not document["pending"] and not any(row["problem"] for row in document["containers"])
+    return ExitStatus.OK if done else ExitStatus.FAILURE
+
+
+def _by_daemon(args: argparse.Namespace) -> Mapping[str, Any]:
+    wanted: dict[str, object] = {"all": True} if args.all else {"container": args.container}
+    document: Mapping[str, Any] = request(args.socket, "release", wanted)
+    if not args.all and document["containers"]:
+        wanted = {"container": document["containers"][0]["cgroup"]}
+    waiting = threading.Event()
+    for _ in range(round(PATIENCE_S / POLL_S)):
+        if not document["pending"]:
+            break
+        waiting.wait(POLL_S)
+        document = request(args.socket, "release", wanted | {"report": True})
+    return document
+
+
+def _from_checkpoint(args: argparse.Namespace, why: str) -> Mapping[str, Any]:
+    from pathlib import Path
+
+    from numapin.cli.options import DEFAULT_STATE
+    from numapin.daemon.release import release_offline
+    from numapin.kernel.clock import SystemClock
+
+    lock = Path(args.socket).with_name("lock")
+    return release_offline(Path(args.root), Path(args.state or DEFAULT_STATE), lock, why=why, clock=SystemClock())
+
+
+def _show(document: Mapping[str, Any]) -> None:
+    source, rows = document["source"], document["containers"]
+    if source["from"] == "checkpoint":
+        found = "" if source["found"] else ", and there is none"
+        print(f"{safe(source['why'], limit=400)}\nReleasing from the checkpoint {safe(source['path'])}{found}.")
+    for row in rows:
+        print(_sentence(row))
+    print(_sum(rows, pending=document["pending"]))
+    if document["all"] and source["from"] == "daemon":
+        print("Nothing is pinned any more until the daemon is started again.")
+
+
+def _sentence(row: Mapping[str, Any]) -> str:
+    name = f"{safe(row['name'])} ({safe(row['cgroup'], limit=300)})"
+    if row["problem"]:
+        return f"{name}: NOT released: {safe(row['problem'], limit=400)}"
+    if row["pending"]:
+        return f"{name}: still being put back"
+    mems = f"cpuset.mems is {row['mems'] or 'empty'}" if row["mems"] is not None else "its cgroup is gone"
+    return f"{name}: released, {mems}" + (f"; {safe(row['message'], limit=400)}" if row["message"] else "")
+
+
+def _sum(rows: Sequence[Mapping[str, Any]], *, pending: int) -> str:
+    failed = sum(bool(row["problem"]) for row in rows)
+    words = [f"{len(rows) - failed - pending} released"]
+    words += [f"{failed} not released"] if failed else []
+    words += [f"{pending} still pending: run this again"] if pending else []
+    return ", ".join(words)
