@@ -34,14 +34,14 @@ def data_checksum(data: str) -> int:
     return fnv1a(b"(string)" + data.encode())
 
 
-def state_checksums(file: Mapping[str, Any]) -> frozenset[int]:
+def checksum_fits(file: Mapping[str, Any], checksum: int) -> bool:
     """
-    What ``checksum`` may be in a sound file of the first two formats.
+    True when *checksum* is that of a sound file of the first or second format.
 
-    *file* is the decoded JSON object. Without pod entries its format cannot be told, so that both count.
+    *file* is the decoded JSON object. Without pod entries its format cannot be told, so that either will do.
     """
     forms = (True,) if "podEntries" in file else (False, True)
-    return frozenset(fnv1a(_file(file, pods=form).encode()) for form in forms)
+    return any(checksum == fnv1a(_file(file, pods=form).encode()) for form in forms)
 
 
 def _file(file: Mapping[str, Any], *, pods: bool) -> str:

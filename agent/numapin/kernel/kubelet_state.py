@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import msgspec
 
 from numapin.kernel.files import file_stamp, open_beneath, open_directory, read_text
-from numapin.kernel.kubelet_checksum import data_checksum, state_checksums
+from numapin.kernel.kubelet_checksum import checksum_fits, data_checksum
 from numapin.model.errors import KernelReadError, KubeletStateUnusable
 from numapin.model.kubelet import POD_LEVEL, KubeletState, kubelet_owner
 from numapin.model.memory import Block, MemoryType, Owner
@@ -172,7 +172,7 @@ def _verify(file: _File, raw: Mapping[str, Any], shown: str) -> str:
     Raises:
         KubeletStateUnusable: It is wrong, and everything it is made over is known here.
     """
-    if not file.checksum or file.checksum in state_checksums(raw):
+    if not file.checksum or checksum_fits(raw, file.checksum):
         return ""
     if strange := _strange(raw):
         return f"its checksum cannot be verified: this version does not know {strange}"

@@ -145,10 +145,11 @@ def release(books: Books, *owners: Owner) -> Books:
 
     A group dissolves with its last block. A node that went away stays, with zeros, until the next `rebase`.
     """
-    gone = [block for owner in set(owners) for block in books.assignments.get(owner, ())]
-    if not any(owner in books.assignments for owner in owners):
+    leaving = books.assignments.keys() & set(owners)
+    if not leaving:
         return books
-    left = {owner: blocks for owner, blocks in books.assignments.items() if owner not in owners}
+    gone = [block for owner in leaving for block in books.assignments[owner]]
+    left = {owner: blocks for owner, blocks in books.assignments.items() if owner not in leaving}
     return settled(books, left, gone)
 
 
