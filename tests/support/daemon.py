@@ -232,6 +232,13 @@ class Host:
         name = "cpuset.mems.effective" if self.tree.version is CgroupVersion.V2 else "cpuset.effective_mems"
         self.put(path, {name: f"{nodes}\n"})
 
+    def obedient(self, path: str) -> str:
+        """From now on the kernel grants this cgroup (v2) whatever is asked: both files are one."""
+        directory = self.tree.cpuset / path.lstrip("/")
+        (directory / "cpuset.mems.effective").unlink()
+        (directory / "cpuset.mems.effective").hardlink_to(directory / "cpuset.mems")
+        return path
+
     def put(self, path: str, files: dict[str, str]) -> None:
         """Files in a cgroup of the cpuset hierarchy."""
         write_files(self.tree.cpuset / path.lstrip("/"), files)
