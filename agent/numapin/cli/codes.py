@@ -134,8 +134,8 @@ STATES: Mapping[str, str] = {
     "would-pin": "State. A dry run: the decision stands in the status, and nothing is written to the cgroup.",
     "pinned-by-others": (
         "State. Somebody else chose the container's nodes (cpuset.mems in its OCI configuration, or written by "
-        "hand), or a kubelet with the memory manager policy Static places the containers of its pods. Its bytes are "
-        "taken out of the books there, and the cgroup is left alone."
+        "hand), or a kubelet with the memory manager policy Static places the containers of its pods. Its bytes "
+        "are taken out of the books there, and the cgroup is left alone."
     ),
     "refused": (
         "State. No promise can be kept. The container runs on, unrestricted, and is tried again when memory is "
@@ -257,6 +257,10 @@ ERRORS: Mapping[str, str] = {
     "bad-answer": "Error. What answers on the socket is no numapin daemon of this apiVersion.",
     "too-large": "Error, exit 2. An API request is longer than the daemon takes.",
     "unknown-verb": "Error, exit 2. The daemon does not know the request; restart it after an upgrade.",
+    "dry-run": "Error. The daemon runs with --dry-run and has written nothing, so there is nothing to take back.",
+    "nothing-to-release": (
+        "Error. The container has no promise of numapin's that could be taken back; its state says why."
+    ),
     "internal": "Error. The daemon failed on this request; its log has the trace. Please report it.",
     "unknown-container": "Error. No container is meant by what was given; numapin containers lists them all.",
     "ambiguous": "Error, exit 2. Several containers are meant; say which by its id or its cgroup.",

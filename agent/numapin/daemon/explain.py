@@ -56,7 +56,8 @@ def explain_document(known: Known, wanted: object, source: Mapping[str, object])
         said.append(f"{row['qos']}: {row['reason']} (rule {row['rule']}).")
     if record is not None:
         said += why_sentences(record)
-    said += [_sentence(finding) for finding in row.get("findings", ())]
+    message = str(row["message"])
+    said += [_sentence(f) for f in row.get("findings", ()) if not (message and message in f)]
     return {
         "apiVersion": API_VERSION,
         "kind": "Explanation",
