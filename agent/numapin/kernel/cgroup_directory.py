@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import errno
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
@@ -24,6 +25,8 @@ from numapin.kernel.files import (
 )
 from numapin.kernel.processes import read_thread_group
 from numapin.model.errors import CgroupGone, KernelReadError, KernelWriteError
+
+_PID = re.compile(r"[0-9]{1,9}")
 
 
 class CgroupDirectory:
@@ -190,11 +193,16 @@ def _children(fd: int) -> list[str]:
 
 def _processes(hierarchy: Hierarchy, fd: int) -> list[int]:
     try:
-        return [int(w) for w in (read_optional("cgroup.procs", dir_fd=fd) or "").split()]
+        return _pids(read_optional("cgroup.procs", dir_fd=fd))
     except KernelReadError as exc:
         if exc.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
             raise
     # a threaded cgroup lists only threads
-    threads = (read_optional("cgroup.threads", dir_fd=fd) or "").split()
-    owners = (read_thread_group(hierarchy.root, int(t)) for t in threads)
+    threads = _pids(read_optional("cgroup.threads", dir_fd=fd))
+    owners = (read_thread_group(hierarchy.root, t) for t in threads)
     return [p for p in owners if p is not None]
+
+
+def _pids(text: str | None) -> list[int]:
+    """The numbers in *text*; a word that is no pid (the kernel prints none) is nobody's."""
+    return [int(word) for word in (text or "").split() if _PID.fullmatch(word)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 from collections.abc import Mapping
 
 from numapin.kernel.cgroup_directory import CgroupDirectory, path_parts
@@ -22,6 +23,9 @@ from numapin.model.nodeset import CpuSet, NodeId, NodeSet
 _UNLIMITED_FROM = 2**62
 """v1 prints "no limit" as 2^63 minus one page of any kind (4 KiB, 64 KiB, 1 GiB, ...)."""
 
+_NUMBER = re.compile(r"-?[0-9]{1,20}")
+_COUNT = re.compile(r"[0-9]{1,20}")
+_NODE = re.compile(r"N[0-9]{1,5}")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _CRUN_INNER = "container/"
 """The cgroup below a scope where crun has the processes."""
@@ -225,7 +229,7 @@ class Cgroup(CgroupDirectory):
 
     def _per_node(self, name: str, text: str, word: str) -> tuple[NodeId, int]:
         node, _, value = word.partition("=")
-        if not (node[:1] == "N" and node[1:].isdecimal() and value.isdecimal()):
+        if not (_NODE.fullmatch(node) and _COUNT.fullmatch(value)):
             raise KernelFormatError(self._shown(name), text, "N<node>=<number>")
         return NodeId(int(node[1:])), int(value)
 
@@ -282,7 +286,7 @@ class Cgroup(CgroupDirectory):
 
     def _int(self, name: str, text: str) -> int:
         word = text.strip()
-        if not word.lstrip("-").isdecimal():
+        if not _NUMBER.fullmatch(word):
             raise KernelFormatError(self._shown(name), text, "a number")
         return int(word)
 

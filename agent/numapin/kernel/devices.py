@@ -6,6 +6,7 @@ Owns: the way from a device number or interface name to the PCI device's ``numa_
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from numapin.kernel.files import read_optional
@@ -13,8 +14,14 @@ from numapin.model.container import Device
 from numapin.model.errors import KernelError
 from numapin.model.nodeset import MAX_ID, NodeId
 
+_GROUP = re.compile(r"[0-9]{1,9}")
 _LEVELS = 8
 """Directories looked at above a device: a partition's disk, its controller, the PCI function."""
+
+_MAX_NUMBER = (1 << 32) - 1
+"""The kernel has 12 bits for the major and 20 for the minor number."""
+_MAX_NAME_CHARS = 64
+"""IFNAMSIZ is 16; an alias in a document may be longer, but is no name in sysfs."""
 
 
 def read_device_node(root: Path, device: Device) -> NodeId | None:
@@ -26,9 +33,11 @@ def read_device_node(root: Path, device: Device) -> NodeId | None:
 
     Source: Documentation/ABI/testing/sysfs-dev, sysfs-bus-pci (numa_node), sysfs-kernel-iommu_groups.
     """
+    if max(device.major, device.minor) > _MAX_NUMBER:
+        return None
     kind = "block" if device.is_block else "char"
     found = _node_above(root, root / f"sys/dev/{kind}/{device.major}:{device.minor}")
-    if found is None and device.path.startswith("/dev/vfio/") and device.path[10:].isdecimal():
+    if found is None and device.path.startswith("/dev/vfio/") and _GROUP.fullmatch(device.path[10:]):
         found = _vfio_group(root, device.path[10:])
     return found
 
@@ -39,7 +48,7 @@ def read_interface_node(root: Path, name: str) -> NodeId | None:
 
     Source: Documentation/ABI/testing/sysfs-class-net, sysfs-bus-pci (numa_node).
     """
-    if not name or "/" in name or name in (".", ".."):
+    if not name or len(name) > _MAX_NAME_CHARS or not name.isprintable() or "/" in name or name in (".", ".."):
         return None
     return _node_above(root, root / f"sys/class/net/{name}/device")
 
@@ -79,4 +88,4 @@ def _number(path: Path) -> NodeId | None:
     word = text.strip()
     if word == "-1":
         return NodeId(-1)
-    return NodeId(int(word)) if word.isascii() and word.isdecimal() and int(word) <= MAX_ID else None
+    return NodeId(int(word)) if _GROUP.fullmatch(word) and int(word) <= MAX_ID else None

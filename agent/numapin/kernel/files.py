@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -51,8 +52,8 @@ def read_text(
                 data = b"".join(parts)
         finally:
             os.close(fd)
-    except OSError as exc:
-        raise KernelReadError(shown or str(path), exc.errno or 0) from exc
+    except (OSError, ValueError) as exc:
+        raise KernelReadError(shown or str(path), _errno(exc)) from exc
     return data.decode("utf-8", "replace")
 
 
@@ -104,8 +105,8 @@ def list_dir(path: str | Path) -> list[str]:
     """
     try:
         return sorted(os.listdir(path))
-    except OSError as exc:
-        raise KernelReadError(str(path), exc.errno or 0) from exc
+    except (OSError, ValueError) as exc:
+        raise KernelReadError(str(path), _errno(exc)) from exc
 
 
 def open_directory(path: str | Path) -> int:
@@ -117,8 +118,8 @@ def open_directory(path: str | Path) -> int:
     """
     try:
         return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as exc:
-        raise KernelReadError(str(path), exc.errno or 0) from exc
+    except (OSError, ValueError) as exc:
+        raise KernelReadError(str(path), _errno(exc)) from exc
 
 
 def open_beneath(dir_fd: int, parts: Sequence[str], *, shown: str, same_device: bool = True) -> int:
@@ -164,24 +165,34 @@ def list_subdirectories(path: str | Path, *, dir_fd: int | None = None) -> list[
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
         with os.scandir(fd) as entries:
             return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
-    except OSError as exc:
-        raise KernelReadError(str(path), exc.errno or 0) from exc
+    except (OSError, ValueError) as exc:
+        raise KernelReadError(str(path), _errno(exc)) from exc
     finally:
         if fd >= 0:
             os.close(fd)
 
 
-def file_stamp(name: str, *, dir_fd: int) -> tuple[int, int, int] | None:
+def file_stamp(name: str, *, dir_fd: int, shown: str = "", regular: bool = False) -> tuple[int, int, int] | None:
     """
     Inode, size and modification time of a file, to tell whether it was replaced; ``None`` when missing.
 
+    Errors show *shown*, or the name as given.
+
     Raises:
-        KernelReadError: Not permitted, or similar.
+        KernelReadError: Not permitted, or similar. With *regular* ELOOP for a symbolic link and EINVAL for anything
+            else that is no regular file: to open a device can do something.
     """
     try:
-        stat = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+        found = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     except OSError as exc:
         if exc.errno in (*_GONE, errno.ENOTDIR):
             return None
-        raise KernelReadError(name, exc.errno or 0) from exc
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+        raise KernelReadError(shown or name, exc.errno or 0) from exc
+    if regular and not stat.S_ISREG(found.st_mode):
+        raise KernelReadError(shown or name, errno.ELOOP if stat.S_ISLNK(found.st_mode) else errno.EINVAL)
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _errno(exc: OSError | ValueError) -> int:
+    """The error's number; EINVAL for a path that is none (a NUL in it), which Python refuses before the kernel."""
+    return (exc.errno or 0) if isinstance(exc, OSError) else errno.EINVAL

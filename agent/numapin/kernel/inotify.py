@@ -17,6 +17,8 @@ from numapin.model.errors import KernelReadError
 CREATE, DELETE, MODIFY = int(flags.CREATE), int(flags.DELETE), int(flags.MODIFY)
 MOVED_FROM, MOVED_TO, CLOSE_WRITE = int(flags.MOVED_FROM), int(flags.MOVED_TO), int(flags.CLOSE_WRITE)
 _DIRECTORY = int(flags.ONLYDIR | flags.DONT_FOLLOW)
+_LONG = errno.ENAMETOOLONG
+"""Anybody with a delegated cgroup can nest directories beyond PATH_MAX; no runtime does."""
 _INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
 _WATCHES = "/proc/sys/fs/inotify/max_user_watches"
 
@@ -83,7 +85,7 @@ class Watches:
                 self._missing.add(path)
                 return False
             self._missing.discard(path)
-            if exc.errno in (errno.ENOENT, errno.ENODEV, errno.ENOTDIR, errno.EACCES, errno.ELOOP):
+            if exc.errno in (errno.ENOENT, errno.ENODEV, errno.ENOTDIR, errno.EACCES, errno.ELOOP, _LONG):
                 return False
             raise KernelReadError(path, exc.errno or 0) from exc
         self._missing.discard(path)

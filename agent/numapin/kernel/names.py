@@ -26,6 +26,15 @@ _NSPAWN_UNIT = re.compile(r"systemd-nspawn@(.+)\.service")
 _POD_SLICE = re.compile(r"(?:.*-)?kubepods(?:-(burstable|besteffort))?-pod([0-9a-f_]{32,36})\.slice")
 _POD_DIR = re.compile(r"pod([0-9a-f-]{32,36})")
 _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+.-]{0,254}")
+_MAX_PATH_CHARS = 4096
+"""No runtime can make a cgroup with a longer path (PATH_MAX); what a slice expands to grows with the square."""
+_MAX_NAME_CHARS = 255
+_SHARED = frozenset(
+    {"docker", "kubepods", "burstable", "besteffort", "libpod_parent", "lxc", "lxc.payload", "machine"}
+)
+"""Directories in which runtimes put their containers: never a container, whatever a document says."""
+_OTHER_UNITS = (".slice", ".service", ".socket", ".mount", ".swap")
+"""Units of systemd that hold no container of a runtime's; its own are scopes."""
 _LEVELS = {None: QosClass.GUARANTEED, "burstable": QosClass.BURSTABLE, "besteffort": QosClass.BEST_EFFORT}
 _RUNTIMES = {
     "cri-containerd": Runtime.CONTAINERD,
@@ -132,8 +141,10 @@ def _system_container(name: str, above: str, *, depth: int) -> ContainerName | N
 def expand_slice(name: str) -> str:
     """
     Path of a systemd slice (``a-b.slice`` is ``/a.slice/a-b.slice``); empty for the root slice ``-.slice`` and for
-    text that is no slice name.
+    text that is no slice name, or a longer one than a unit can have.
     """
+    if len(name) > _MAX_NAME_CHARS:
+        return ""
     stem = name.removesuffix(".slice")
     if stem == name or stem in ("", "-") or "/" in stem:
         return ""
@@ -148,11 +159,12 @@ def possible_cgroups(cgroups_path: str) -> tuple[str, ...]:
     Paths that ``linux.cgroupsPath`` may stand for, below whatever cgroup the runtime itself was given.
 
     ``slice:prefix:name`` is ``<slice>/<prefix>-<name>.scope`` to the systemd driver and a literal directory to a
-    runtime that was not told to use it. Empty for a path with ``..`` and for no path at all.
+    runtime that was not told to use it. Empty for no path at all, for one with ``..``, and for one that no runtime
+    can make (PATH_MAX).
 
     Source: runc docs/systemd.md; crun names the scope ``<name>.scope`` when the prefix is empty.
     """
-    if not cgroups_path or ".." in cgroups_path.split("/"):
+    if not cgroups_path or len(cgroups_path) > _MAX_PATH_CHARS or ".." in cgroups_path.split("/"):
         return ()
     words = cgroups_path.split(":")
     if len(words) != 3:
@@ -164,6 +176,16 @@ def possible_cgroups(cgroups_path: str) -> tuple[str, ...]:
     if not prefix:
         paths.append(f"{base}/{name}.scope")
     return tuple(paths)
+
+
+def may_be_claimed(cgroup: str) -> bool:
+    """
+    True when a document may make a container of the cgroup *cgroup*, whose name tells none.
+
+    Never the root, PID 1's own, a directory where containers of others are, or a unit that no runtime makes.
+    """
+    last = cgroup.rpartition("/")[2]
+    return bool(last) and last not in _SHARED and last != "init.scope" and not last.endswith(_OTHER_UNITS)
 
 
 def names_cgroup(cgroups_path: str, cgroup: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +23,12 @@ from numapin.model.nodeset import CpuSet, NodeSet
 _T = TypeVar("_T")
 _Ids = TypeVar("_Ids", CpuSet, NodeSet)
 _UNLIMITED_FROM = 2**62
+_OURS = ("numapin.", "io.kubernetes.", "io.container.")
+_MAX_ANNOTATION_CHARS = 1 << 16
+_MAX_KEY_CHARS = 256
+_MAX_VALUE_CHARS = 1024
+_MAX_DEVICES = 4096
+"""Each costs a look into sysfs at every decision about the container."""
 _UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 
 
@@ -165,14 +172,14 @@ def parse_config(text: str, *, source: str) -> OciFacts:
             hugetlb=_hugetlb([(h.page_size, h.limit) for h in resources.hugepages or ()]),
         ),
         mems=_set(NodeSet, cpu.mems, source, text),
-        annotations=linux.annotations or {},
+        annotations=_kept(linux.annotations),
         cgroups_path=spec.cgroups_path or "",
         devices=tuple(
             Device(d.path, d.type == "b", d.major, d.minor)
-            for d in spec.devices or ()
+            for d in (spec.devices or ())[:_MAX_DEVICES]
             if d.type in ("b", "c", "u") and d.major >= 0 and d.minor >= 0
         ),
-        net_devices=tuple(spec.net_devices or ()),
+        net_devices=tuple(islice(spec.net_devices or (), _MAX_DEVICES)),
     )
 
 
@@ -204,7 +211,7 @@ def parse_runc_state(text: str, *, source: str, mount_point: str) -> RuntimeStat
             hugetlb=_hugetlb([(h.page_size, h.limit) for h in cgroups.hugetlb_limit or ()]),
         ),
         mems=_set(NodeSet, cgroups.cpuset_mems, source, text),
-        annotations=labels,
+        annotations=_kept(labels),
     )
     return RuntimeState(
         source=source,
@@ -286,8 +293,26 @@ def merge_state(config: OciFacts | None, state: RuntimeState | None) -> OciFacts
 def _decode(text: str, kind: type[_T], source: str, expected: str) -> _T:
     try:
         return msgspec.json.decode(text, type=kind)
-    except (msgspec.MsgspecError, RecursionError) as exc:
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as exc:
         raise KernelFormatError(source, text, f"{expected} ({exc})") from exc
+
+
+def _kept(annotations: Mapping[str, str] | None) -> Mapping[str, str]:
+    """
+    What is remembered of *annotations* for as long as the container lives; those with a meaning here come first.
+
+    They are the container's owner's to choose, megabytes of them: a long value is cut, a long key left out.
+    """
+    kept: dict[str, str] = {}
+    left = _MAX_ANNOTATION_CHARS
+    for key in sorted(annotations or {}, key=lambda k: not k.startswith(_OURS)):
+        value = (annotations or {})[key][:_MAX_VALUE_CHARS]
+        left -= len(key) + len(value)
+        if left < 0:
+            break
+        if len(key) <= _MAX_KEY_CHARS:
+            kept[key] = value
+    return kept
 
 
 def _positive(value: int | None) -> int | None:

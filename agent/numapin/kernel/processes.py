@@ -5,12 +5,14 @@ Owns: the reading of ``/proc/<pid>``. Must never: signal or move a process.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from numapin.kernel.files import read_optional
 from numapin.model.errors import KernelFormatError, KernelReadError
 from numapin.model.nodeset import NodeSet
 
+_NUMBER = re.compile(r"[0-9]{1,19}")
 _RUNTIMES = ("runc", "crun", "youki")
 
 
@@ -37,7 +39,7 @@ def read_start_ticks(root: Path, pid: int) -> int | None:
     if not text:
         return None
     fields = text.rpartition(")")[2].split()
-    if len(fields) < 20 or not fields[19].isdecimal():
+    if len(fields) < 20 or not _NUMBER.fullmatch(fields[19]):
         raise KernelFormatError(f"/proc/{pid}/stat", text, "at least 22 fields")
     return int(fields[19])
 
@@ -45,13 +47,21 @@ def read_start_ticks(root: Path, pid: int) -> int | None:
 def read_thread_group(root: Path, tid: int) -> int | None:
     """Pid of the process that thread *tid* belongs to, ``None`` when it ended."""
     value = _status_field(root, tid, "Tgid")
-    return int(value) if value is not None and value.isdecimal() else None
+    return int(value) if value is not None and _NUMBER.fullmatch(value) else None
 
 
 def read_mems_allowed(root: Path, pid: int) -> NodeSet | None:
-    """Nodes the kernel lets a process use (``Mems_allowed_list``), ``None`` when it ended."""
+    """
+    Nodes the kernel lets a process use (``Mems_allowed_list``), ``None`` when it ended.
+
+    Raises:
+        KernelFormatError: Not a list of nodes.
+    """
     value = _status_field(root, pid, "Mems_allowed_list")
-    return None if value is None else NodeSet.parse(value)
+    try:
+        return None if value is None else NodeSet.parse(value)
+    except ValueError as exc:
+        raise KernelFormatError(f"/proc/{pid}/status", value or "", "a list of nodes") from exc
 
 
 def is_runtime_init(root: Path, pid: int) -> bool | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from numapin.kernel.files import file_stamp, list_subdirectories, open_beneath, open_directory, read_text
-from numapin.kernel.names import ContainerName, Role, is_safe_id, possible_cgroups
+from numapin.kernel.names import ContainerName, Role, is_safe_id, may_be_claimed, possible_cgroups
 from numapin.kernel.oci import (
     RuntimeState,
     merge_state,
@@ -270,9 +270,8 @@ class RuntimeFiles:
 
     @staticmethod
     def _offer(found: dict[str, ContainerName], path: str | None, container_id: str, runtime: Runtime) -> None:
-        """Take *path* as a container's cgroup unless it can only be a mistake: a slice, PID 1's own, the root."""
-        last = (path or "").rpartition("/")[2]
-        if path is not None and last and not last.endswith(".slice") and last != "init.scope":
+        """Take *path* as a container's cgroup unless it can only be a mistake, or a trick."""
+        if path is not None and may_be_claimed(path):
             found.setdefault(path, ContainerName(container_id, runtime, Role.CONTAINER))
 
     def _listed(self, directory: str) -> list[str]:
@@ -291,7 +290,7 @@ class RuntimeFiles:
         One parsed document below *base*, ``None`` when missing; what was parsed before is returned as it was.
 
         Raises:
-            KernelReadError: A link, too long, unreadable.
+            KernelReadError: A link, no regular file (EINVAL), too long, unreadable.
             KernelFormatError: Not such a document.
         """
         parts = tuple(parts)
@@ -300,7 +299,7 @@ class RuntimeFiles:
         try:
             fds.append(open_directory(self._root + base))
             fds.append(open_beneath(fds[0], parts, shown=shown))
-            stamp = file_stamp(file, dir_fd=fds[1])
+            stamp = file_stamp(file, dir_fd=fds[1], shown=shown, regular=True)
             if stamp is None:
                 return None
             self._used.add(shown)
@@ -309,7 +308,7 @@ class RuntimeFiles:
                 known = (stamp, self._parse(file, fds[1], shown, parse))
                 self._parsed[shown] = known
             if isinstance(known[1], KernelError):
-                raise known[1]
+                raise known[1].with_traceback(None)  # else its trace, and what that holds, grows each time
             return known[1]  # type: ignore[return-value] # one file is always parsed by the same function
         except KernelReadError as exc:
             if exc.errno in (errno.ENOENT, errno.ENODEV):
@@ -327,4 +326,5 @@ class RuntimeFiles:
         except KernelError as exc:
             if isinstance(exc, KernelReadError) and exc.errno in (errno.ENOENT, errno.ENODEV):
                 raise
-            return exc
+            exc.__cause__ = exc.__context__ = None  # they and the trace hold the whole text
+            return exc.with_traceback(None)

@@ -123,12 +123,16 @@ class KernelFormatError(KernelError):
 
     def __init__(self, path: str, text: str, expected: str) -> None:
         super().__init__(path)
-        self.args = (path, text, expected)
-        self.text = text
+        self.text = text[:_SHOWN_CHARS]
+        self.args = (path, self.text, expected)
         self.expected = expected
 
     def __str__(self) -> str:
         return f"{self.path}: expected {self.expected}, found {self.text[:120]!r}"
+
+
+_SHOWN_CHARS = 4096
+"""Of a file that nobody understands; an error may be kept for as long as the file stays."""
 
 
 class CgroupGone(KernelError):

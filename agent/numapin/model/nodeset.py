@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import NewType, Self
 
 NodeId = NewType("NodeId", int)
 
 MAX_ID = 65_535
 """Largest id accepted: far above the kernel's 1,024 nodes and 8,192 CPUs, small enough not to eat memory."""
+
+_MAX_CHARS = 1 << 19
+"""Every second id up to MAX_ID takes 186 KiB; repeated ranges would keep the parser busy for seconds."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -49,11 +52,14 @@ class IdSet:
         Blanks, trailing commas, a final NUL byte (old recordings) are tolerated; overlapping ranges merge.
 
         Raises:
-            ValueError: Not a list of ids: letters, a reversed or open range, an id above MAX_ID.
+            ValueError: Not a list of ids: letters, a reversed or open range, an id above MAX_ID, a text far longer
+                than any such list.
 
         Source: lib/bitmap-str.c, bitmap_parselist(); grouped ranges (``0-7:2/4``) are never printed
         by the kernel and are refused.
         """
+        if len(text) > _MAX_CHARS:
+            raise ValueError(f"an id list of {len(text)} characters")
         mask = 0
         for part in text.strip().strip("\0").strip().split(","):
             word = part.strip()
@@ -128,7 +134,7 @@ def _id(word: str, text: str) -> int:
     return int(word)
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _text(mask: int) -> str:
     parts: list[str] = []
     ids = IdSet(mask).ids()

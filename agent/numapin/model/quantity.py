@@ -6,7 +6,7 @@ Owns: parsing of quantities (``1.5Gi``, ``2G``, ``1e3``) and IEC printing. Must 
 from __future__ import annotations
 
 import re
-from decimal import Decimal
+from decimal import Context, Decimal
 
 MAX_BYTES = 2**63 - 1
 
@@ -15,6 +15,8 @@ _DECIMAL = {
     "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1), "k": Decimal(10**3),
     "M": Decimal(10**6), "G": Decimal(10**9), "T": Decimal(10**12), "P": Decimal(10**15), "E": Decimal(10**18),
 }  # fmt: skip
+_EXACT = Context(prec=128)
+"""The default's 28 digits would round: a text may have 80, and a unit adds 20."""
 _QUANTITY = re.compile(r"([+-]?)(\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:([eE][+-]?\d{1,3})|([KMGTPE]i|[numkMGTPE]))?")
 
 
@@ -33,10 +35,10 @@ def parse_quantity(text: str) -> Decimal:
     sign, digits, exponent, suffix = match.groups()
     value = Decimal(digits)
     if exponent:
-        value = value.scaleb(int(exponent[1:]))
+        value = value.scaleb(int(exponent[1:]), _EXACT)
     elif suffix:
-        value *= _BINARY.get(suffix) or _DECIMAL[suffix]
-    return -value if sign == "-" else value
+        value = _EXACT.multiply(value, _BINARY.get(suffix) or _DECIMAL[suffix])
+    return value.copy_negate() if sign == "-" else value
 
 
 def parse_bytes(text: str) -> int:
