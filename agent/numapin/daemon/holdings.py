@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from numapin.daemon.pinning import INLINE_BYTES
 from numapin.kernel.cgroupfs import Cgroup
 from numapin.model.container import ContainerRecord
 from numapin.model.memory import MemoryType, hugepages
 from numapin.model.nodeset import NodeId
+
+
+LITTLE_BYTES = 32 << 20
+"""Up to here memory chooses no node. runc runs from a copy of itself in memory, some 14 MB in the container's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ def read_holdings(cgroup: Cgroup, record: ContainerRecord) -> Holdings:
     for size in _page_sizes(record):
         for node, used in (cgroup.read_hugetlb_numa_stat(size) or {}).items():
             pages.setdefault(node, {})[hugepages(size)] = used
-    return Holdings(memory if sum(memory.values()) > INLINE_BYTES else {}, pages)
+    return Holdings(memory if sum(memory.values()) > LITTLE_BYTES else {}, pages)
 
 
 def asks_hugepages(record: ContainerRecord) -> bool:
