@@ -14,9 +14,8 @@ from numapin.model.container import ContainerRecord
 from numapin.model.memory import MemoryType, hugepages
 from numapin.model.nodeset import NodeId
 
-
 LITTLE_BYTES = 32 << 20
-"""Up to here memory chooses no node. runc runs from a copy of itself in memory, some 14 MB in the container's name."""
+"""Up to here memory chooses no node: runc runs from a copy of itself, some 14 MB in the container's name."""
 
 
 @dataclass(frozen=True, slots=True)
