@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from numapin.daemon.kubelet import Beside
+from numapin.daemon.pinning import WriteJob
 from numapin.daemon.status import About, status_document
 from numapin.model.checkpoint import Phase, record_problems
 from numapin.model.kubelet import Hands
@@ -347,6 +348,22 @@ def test_pages_on_the_way_at_the_hand_over(tmp_path: Path) -> None:
     assert host.watched.mems == set()
 
 
+def test_a_write_that_waits_is_dropped(tmp_path: Path) -> None:
+    """What a thread has not begun is not written once the container is somebody else's."""
+    host = Host(tmp_path)
+    path = pod_container(host, 1)
+    host.prepare()
+    with host.tree.discovery().open(path) as cgroup:
+        for nodes in (NodeSet.of(1), NodeSet.of(2)):
+            assert host.writer.submit(WriteJob(cgroup, nodes, migrate=False), 1 << 30) is None
+    waiting = host.writer.busy
+    host.writer.cancel(path)
+    host.wait_for_writes()
+
+    assert waiting == 2
+    assert host.mems(path) == "1"
+
+
 # ---- numbers that clash ------------------------------------------------------------------------------------
 
 
@@ -458,6 +475,23 @@ def test_our_pins_under_a_damaged_file(tmp_path: Path) -> None:
     assert host.agent.ledger.pins[pod].phase is Phase.FOREIGN
     assert host.agent.counters.writes == 1
     host.sound()
+
+
+def test_metadata_of_a_container_in_doubtful_hands(tmp_path: Path) -> None:
+    """Nodes that its metadata asks for are accounted, and not written in place of our old value either."""
+    host = Host(tmp_path)
+    pod = pod_container(host, 1, 8)
+    host.start()
+    host.stop()
+    damage(host)
+    host.tree.task("k8s.io", cid(1), oci(annotations=cri_annotations("app"), mems="3"))
+    host.start()
+
+    assert host.mems(pod) == "0"
+    assert host.states() == {pod: "pinned-by-others"}
+    assert host.reserved() == {3: 8}
+    assert host.agent.counters.writes == 0
+    assert not host.writer.busy
 
 
 def test_damaged_policy_none(tmp_path: Path) -> None:
