@@ -40,7 +40,8 @@ def render_status(document: Row) -> None:
         out.print("No Guaranteed container.")
     for held in document.get("held", ()):
         nodes = NodeSet.from_ids(held["nodes"])
-        out.print(f"  {safe(held['name'])} ended; its memory on node {nodes} waits for its pod's next container")
+        waits = "its restart" if held["pod_uid"] is None else "its pod's next container"
+        out.print(f"  {safe(held['name'])} ended; its memory on node {nodes} waits for {waits}")
     if "counts" in document:
         counts = ", ".join(f"{n} {word}" for word, n in document["counts"].items() if n) or "none"
         out.print(f"All containers: {counts}")

@@ -29,8 +29,8 @@ def adopt(
     Take *checkpoint* into *ledger*; returns whose memory was given back, sorted.
 
     A container that lives keeps its record. One that is there in a new cgroup (after a reboot, a restart) loses the
-    record and keeps the memory: the decision about its new cgroup finds it. One that ended while its pod lives
-    waits for *grace_ns*. *records* are all containers by path; *exists* and *still_there* look at a cgroup, the
+    record and keeps the memory: the decision about its new cgroup finds it. One that ended while its pod lives,
+    or while its runtime keeps it, waits for *grace_ns*. *records* are all containers by path; *exists* and *still_there* look at a cgroup, the
     latter is true also for one that cannot be read at the moment.
     """
     ledger.adopt(checkpoint)
@@ -46,6 +46,8 @@ def adopt(
         if pin.owner in owners:
             ledger.forget(cgroup)
         elif pin.pod_uid is not None and (pin.pod_uid in pods or (same_boot and exists(parent(cgroup)))):
+            retention.keep(cgroup, grace_ns)
+        elif same_boot and retention.restarts(pin):
             retention.keep(cgroup, grace_ns)
         elif ledger.drop(cgroup):
             released.add(pin.owner)

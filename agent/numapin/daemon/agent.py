@@ -40,6 +40,8 @@ class Finder(Protocol):
 
     def inspect(self, path: str) -> ContainerRecord | None: ...
 
+    def is_kept(self, container_id: str) -> bool: ...
+
     def open(self, path: str) -> Cgroup: ...
 
 
@@ -87,7 +89,7 @@ class Agent:
             write=lambda view: self._delivery.write(view, self.machine), clock=clock, reporter=reporter
         )
         self._young = Youngsters()
-        self._retention = Retention(ledger, clock, reporter.log, self._exists)
+        self._retention = Retention(ledger, clock, reporter.log, self._exists, finder.is_kept)
         self._released = False
 
     @property

@@ -71,7 +71,7 @@ def summary(agent: Agent) -> str:
     ]
     words.append(f"{states[ContainerState.UNMANAGED]} not managed")
     if agent.ledger.save_error is not None:
-        words.append("CHECKPOINT CANNOT BE SAVED")
+        words.append(f"CHECKPOINT CANNOT BE {'READ' if agent.ledger.held else 'SAVED'}")
     return ", ".join(words) + (" (dry run)" if agent.dry_run else "")
 
 
@@ -121,7 +121,7 @@ def status_document(agent: Agent, about: About, *, now_ns: int, wall_ns: int) ->
 
 
 def _held(agent: Agent) -> list[dict[str, object]]:
-    """Reservations whose container ended while its pod lives on."""
+    """Reservations whose container ended while its pod lives on, or its runtime keeps it."""
     return [
         {"id": p.container_id, "name": p.name, "pod_uid": p.pod_uid, "nodes": list(p.nodes)}
         for p in sorted(agent.ledger.pins.values(), key=lambda p: p.cgroup)
@@ -152,5 +152,6 @@ def _findings(agent: Agent, about: About) -> list[tuple[str, str]]:
         )  # fmt: skip
     found += [("promise-does-not-fit", f"{o}: {s}") for o, s in misfits(agent.ledger.books).items()]
     if agent.ledger.save_error is not None:
-        found.append(("checkpoint-unwritable", str(agent.ledger.save_error)))
+        waits = "; no promise is made and no nodes are written until it can be" if agent.ledger.held else ""
+        found.append((agent.ledger.save_error.code, f"{agent.ledger.save_error}{waits}"))
     return found

@@ -113,6 +113,10 @@ class Discovery:
             return None
         return self._record(path, name, pod)
 
+    def is_kept(self, container_id: str) -> bool:
+        """True while a runtime keeps the container although it may have stopped (`RuntimeFiles.is_kept`)."""
+        return self._files.is_kept(container_id)
+
     def is_container_path(self, path: str) -> bool:
         """True when nothing below *path* is of interest: a container, a monitor, or inside of one."""
         parts = path_parts(path)

@@ -155,6 +155,15 @@ class RuntimeFiles:
                 return Runtime.CRUN if base.endswith("crun") else Runtime.RUNC
         return None
 
+    def is_kept(self, container_id: str) -> bool:
+        """
+        True while Docker or Podman keeps the container, running or not: it may be started again under its id.
+
+        A task of containerd's or a state of runc's is no sign of that: they go with what they ran, only later.
+        """
+        bases = (self._paths.docker, *self._paths.storage)
+        return is_safe_id(container_id) and any(self._exists(base, container_id) for base in bases)
+
     def read(self, name: ContainerName) -> Metadata:
         """Everything the files say about a container; missing files are normal, damaged ones are told."""
         problems: list[str] = []
