@@ -29,9 +29,9 @@ def adopt(
     Take *checkpoint* into *ledger*; returns whose memory was given back, sorted.
 
     A container that lives keeps its record. One that is there in a new cgroup (after a reboot, a restart) loses the
-    record and keeps the memory: the decision about its new cgroup finds it. One that ended while its pod lives,
-    or while its runtime keeps it, waits for *grace_ns*. *records* are all containers by path; *exists* and *still_there* look at a cgroup, the
-    latter is true also for one that cannot be read at the moment.
+    record and keeps the memory: the decision about its new cgroup finds it. One that ended while its pod lives, or
+    while its runtime keeps it, waits for *grace_ns*. *records* are all containers by path; *exists* and
+    *still_there* look at a cgroup, the latter is true also for one that cannot be read at the moment.
     """
     ledger.adopt(checkpoint)
     owners = {r.owner for r in records.values()} | {p.owner for p in ledger.pins.values() if p.cgroup in records}
