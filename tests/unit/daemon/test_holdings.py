@@ -41,6 +41,7 @@ def test_little_memory_does_not_choose(tmp_path: Path) -> None:
     host.holds(path, {0: 0, 2: 20 * MIB})
 
     host.start()
+    host.wait_for_writes()
 
     assert host.mems(path) == "0"
 
