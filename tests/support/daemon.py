@@ -16,6 +16,7 @@ from numapin.daemon.machine import Machine
 from numapin.daemon.pinning import Writer
 from numapin.daemon.report import Reporter
 from numapin.daemon.tracked import Tracked
+from numapin.daemon.units import Units
 from numapin.kernel.cgroup_mounts import CgroupVersion
 from numapin.model.checkpoint import Checkpoint
 from numapin.model.memory import MEMORY, Books, MemoryType
@@ -144,6 +145,7 @@ class Host:
         self.clock = FakeClock()
         self.log = MemoryLog()
         self.watched = Watched()
+        self.units: Units | None = None
         self.file = CheckpointFile(root / "var/lib/numapin/state.json")
         self.agent: Agent
         self.writer: Writer
@@ -179,6 +181,7 @@ class Host:
             migrate_v1=self.config.v1_memory_migrate and self.tree.version is CgroupVersion.V1,
             dry_run=self.dry_run,
             kubelet=Beside(self.root, self.config, self.log),
+            units=self.units,
         )
         found = self.file.peek().checkpoint
         if found is not None:
@@ -201,6 +204,15 @@ class Host:
             while self.writer.busy:
                 assert selector.select(60), "no thread of the writer came back"
                 self.agent.on_outcomes(self.writer.collect())
+
+    def wait_for_units(self) -> None:
+        """Take what the thread that talks to systemd did, as the loop would; a minute at most."""
+        assert self.units is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.units, selectors.EVENT_READ)
+            while self.units.busy:
+                assert selector.select(60), "systemd's thread did not come back"
+                self.agent.on_units(self.units.collect())
 
     # ---- containers ------------------------------------------------------------------------------------------
 
