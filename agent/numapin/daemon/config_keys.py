@@ -127,7 +127,7 @@ def read_node_id(word: str) -> NodeId:
 
 def toml_text(text: str) -> str:
     """*text* as a TOML basic string."""
-    escaped = "".join(c if c.isprintable() and c not in '"\\' else f"\\u{ord(c):04x}" for c in text)
+    escaped = "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in text)
     return f'"{escaped}"'
 
 

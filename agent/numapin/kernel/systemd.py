@@ -97,7 +97,10 @@ class Systemd:
             NoSuchUnit: It is not loaded.
         """
         value = self._read(unit, _PROPERTY, "ay")
-        return decode_nodes(bytes(value))
+        try:
+            return decode_nodes(bytes(value))
+        except ValueError as exc:
+            raise SystemdError(unit, f"answered {_PROPERTY} with {len(value)} bytes: {exc}") from exc
 
     def read_control_group(self, unit: str) -> str:
         """
