@@ -190,8 +190,11 @@ class Delivery:
 
     def unit_done(self, view: Tracked, outcome: UnitOutcome) -> None:
         """Note whether systemd says the same as the cgroup; where it does not, the direct write stands alone."""
+        if not outcome.job.nodes:
+            view.unit_note = outcome.problem  # a reset
+            return
         if outcome.job.nodes != view.nodes:
-            return  # a reset, or overtaken
+            return  # overtaken
         note = outcome.problem or f"AllowedMemoryNodes of {outcome.job.unit} says the same"
         self._ledger.update_pin(view.record.cgroup, unit=None if outcome.problem else outcome.job.unit)
         if outcome.problem and note != view.unit_note and not outcome.absent:

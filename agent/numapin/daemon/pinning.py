@@ -124,6 +124,10 @@ class Writer:
         self._start_waiting()
         return None
 
+    def is_writing(self, path: str) -> bool:
+        """True while a thread writes this cgroup, or shall."""
+        return path in self._running or path in self._waiting
+
     def cancel(self, path: str) -> None:
         """Drop a job of this cgroup that no thread has begun."""
         waiting = self._waiting.pop(path, None)

@@ -16,7 +16,7 @@ from numapin.daemon.explain import find_container
 from numapin.daemon.pinning import WriteJob, perform
 from numapin.daemon.status import container_row
 from numapin.daemon.tracked import ContainerState, Tracked
-from numapin.daemon.undo import is_ours, restore_problem, value_before
+from numapin.daemon.undo import LEFT, Standing, restore_problem, value_before, what_stands
 from numapin.daemon.units import UnitJob, settle
 from numapin.kernel.cgroup_mounts import CgroupVersion, find_hierarchy
 from numapin.kernel.clock import Clock
@@ -155,11 +155,12 @@ def _restore(root: Path, pin: PinRecord, clock: Clock) -> Row:
             if cgroup.inode != pin.inode:
                 raise CgroupGone(pin.cgroup)
             target = value_before(pin, discovery.granted_above(pin.cgroup), v1=v1)
-            if is_ours(cgroup, pin, target):
+            standing = what_stands(cgroup, pin, target)
+            if standing is Standing.OURS:
                 outcome = perform(WriteJob(cgroup, target, False, pin.original_below), clock)
                 row["problem"] = restore_problem(target, outcome) or None
-            else:
-                row["message"] = "cpuset.mems was written by somebody else and is left as it is"
+            elif standing is Standing.OTHERS:
+                row["message"] = LEFT
             if not v1 and not row["problem"]:
                 row["message"] = _reset_unit(root, pin) or row["message"]
             row["mems"] = str(cgroup.read_cpuset_mems())

@@ -11,6 +11,7 @@ put back. The marks of what was released are not on disk: whoever starts the dae
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.pinning import Outcome, WriteJob, Writer
@@ -24,6 +25,7 @@ from numapin.model.errors import CgroupGone, KernelError
 from numapin.model.nodeset import NodeSet
 
 ALL_RELEASED = "numapin release --all: nothing is pinned until the daemon is started again"
+LEFT = "cpuset.mems was written by somebody else and is left as it is"
 ONE_RELEASED = "released by hand; it is decided again when it or the daemon is started again"
 
 
@@ -48,14 +50,27 @@ def restore_problem(target: NodeSet, outcome: Outcome) -> str:
     return "" if mems == target else f"nodes {target} were written back, and cpuset.mems says {mems or 'none'}"
 
 
-def is_ours(cgroup: Cgroup, pin: PinRecord, target: NodeSet) -> bool:
+class Standing(StrEnum):
+    """What stands in a cgroup whose pin shall be undone."""
+
+    OURS = "ours"
+    BEFORE = "before"
+    """The value before our first write: nothing to do."""
+    OTHERS = "others"
+    """Somebody wrote it since: left as it is."""
+
+
+def what_stands(cgroup: Cgroup, pin: PinRecord, target: NodeSet) -> Standing:
     """
-    True when our value, or the one before it, stands in *cgroup*.
+    Whose value *cgroup* has; *target* is what a restore would write.
 
     Raises:
         KernelError: It cannot be read.
     """
-    return cgroup.read_cpuset_mems() in (pin.nodes, target)
+    found = cgroup.read_cpuset_mems()
+    if found in (pin.original_mems, target):
+        return Standing.BEFORE
+    return Standing.OURS if found == pin.nodes else Standing.OTHERS
 
 
 @dataclass(slots=True)
@@ -117,7 +132,7 @@ class Undo:
         if self._dry_run or view.cgroup is None:
             return
         target = value_before(pin, view.record.parent_mems, v1=view.record.cgroup_v1)
-        if release and not self._may_overwrite(view, pin, target):
+        if release and not self._needs_write(view, pin, target):
             return
         self._pending[pin.cgroup] = _Pending(pin, target, release)
         try:
@@ -129,16 +144,18 @@ class Undo:
         if outcome is not None:
             self.finish(view, outcome)
 
-    def _may_overwrite(self, view: Tracked, pin: PinRecord, target: NodeSet) -> bool:
-        """False when a release is over already: somebody else's value stands there, or nothing can be read."""
+    def _needs_write(self, view: Tracked, pin: PinRecord, target: NodeSet) -> bool:
+        """False when a release is over already: the old value or somebody else's stands, or nothing can be read."""
         assert view.cgroup is not None
         try:
-            if is_ours(view.cgroup, pin, target):
-                return True
-            view.message = f"{view.message}; cpuset.mems was written by somebody else and is left as it is"
+            standing = what_stands(view.cgroup, pin, target)
         except KernelError as exc:
             self._failed(view, pin, str(exc))
             return False
+        if standing is Standing.OURS or self._writer.is_writing(pin.cgroup):
+            return True
+        if standing is Standing.OTHERS:
+            view.message = f"{view.message}; {LEFT}"
         if self._units is not None:
             self._units.submit(pin.cgroup, pin.inode, NodeSet(), replaces=pin.nodes)
         self._ledger.drop(pin.cgroup)

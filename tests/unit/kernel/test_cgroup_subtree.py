@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numapin.kernel.cgroup_subtree import subtree_targets, subtree_writes
+from numapin.kernel.cgroup_subtree import narrower_children, subtree_targets, subtree_writes
 from numapin.model.nodeset import NodeSet
 
 Masks = dict[str, NodeSet]
@@ -84,3 +84,19 @@ def test_every_step_is_one_a_kernel_accepts(case: tuple[Masks, NodeSet]) -> None
 
     assert now == targets
     assert now[""] == target
+
+
+@given(subtrees())
+def test_what_was_remembered_comes_back(case: tuple[Masks, NodeSet]) -> None:
+    """With the narrower children's masks remembered, the way back ends exactly where the way there began (B050)."""
+    masks, target = case
+    pinned = subtree_targets(masks, target)
+
+    assert masks == subtree_targets(pinned, masks[""], narrower_children(masks))
+
+
+def test_a_remembered_mask_that_fits_no_more() -> None:
+    """A child's old nodes outside of what its parent has now are passed over: it follows the rule."""
+    pinned = masks_of(top="0", t1="0")
+
+    assert masks_of(top="0-1", t1="0-1") == subtree_targets(pinned, NodeSet.of(0, 1), masks_of(t1="2"))
