@@ -66,8 +66,6 @@ class _History:
     due_ns: int | None = None
     drift_ns: int | None = None
     state_ns: int | None = None
-    unit_due: bool = False
-    """The unit's answer about the latest drift has not come yet."""
 
 
 class Repairs:
@@ -116,10 +114,8 @@ class Repairs:
     def unit_said(self, view: Tracked, *, differed: bool) -> None:
         """The container's unit was asked after a write: it had other nodes than ours, which explains the drift."""
         history = self._known.get(view.record.cgroup)
-        if history is None or not history.unit_due:
-            return
-        history.unit_due = False
-        if differed and view.repair_cause != DriftCause.RUNTIME:  # a runtime asks systemd, and is the better answer
+        known = history is not None and history.drift_ns is not None
+        if known and differed and view.repair_cause != DriftCause.RUNTIME:  # a runtime's update goes through systemd
             self._explain(view, DriftCause.SYSTEMD)
 
     def take_due(self, now_ns: int) -> list[str]:
@@ -143,7 +139,7 @@ class Repairs:
 
     def _repair(self, view: Tracked, found: NodeSet, history: _History, now: int) -> None:
         history.patience, history.due_ns = history.patience.repaired(now), None
-        history.drift_ns, history.unit_due = now, True
+        history.drift_ns = now
         cause = DriftCause.RUNTIME if _near(history.state_ns, now) else DriftCause.OTHER
         view.repairs += 1
         view.repair_cause = cause

@@ -149,8 +149,8 @@ class Service:
                 *self._findings,
                 *(("not-watched", sentence) for sentence in (*cgroups.findings, *runtimes.findings)),
                 *(("unreadable", sentence) for sentence in discovery.problems),
-                *(("systemd", units.finding) for _ in (1,) if units is not None and units.finding),
-                *(("released", ALL_RELEASED) for _ in (1,) if agent.undo.everything),
+                *(("systemd-absent", units.finding) for _ in (1,) if units is not None and units.finding),
+                *(("all-released", ALL_RELEASED) for _ in (1,) if agent.undo.everything),
                 *(("machine", sentence) for sentence in (self._machine_trouble,) if sentence),
             ],
         )
