@@ -159,7 +159,7 @@ STATES: Mapping[str, str] = {
     "not-managed": "State. Not Guaranteed, or not a workload: it may use every node that its parent cgroups allow.",
     "not-decided": "State. Only looked at (numapin containers --root), without a daemon and so without a decision.",
     "ended": (
-        "State. The container ended while its pod lives on; its memory waits release_grace for the pod's next one."
+        "State. The container ended. Its memory waits release_grace for its pod's next container, or for its restart."
     ),
 }
 
@@ -203,6 +203,7 @@ FINDINGS: Mapping[str, str] = {
     "kubelet-state-damaged": (
         "Finding. The kubelet's state file cannot be believed; what was last read from it, if anything, stands."
     ),
+    "all-released": "Finding. numapin release --all was run: nothing is pinned until the daemon is started again.",
     "no-uevents": (
         "Finding. The kernel's device events cannot be received; memory hotplug is seen only after a restart or "
         "systemctl reload numapin."
@@ -236,7 +237,10 @@ ERRORS: Mapping[str, str] = {
         "Error and finding. The saved state cannot be written (disk full, read-only). Until it can, no new "
         "promise is made and no cgroup is written; existing pins stay."
     ),
-    "checkpoint-unreadable": "Error. The saved state is there, but cannot be opened or is a symbolic link.",
+    "checkpoint-unreadable": (
+        "Error and finding. The saved state is there, but cannot be opened or is a symbolic link. The daemon tries "
+        "again every few seconds; until then no promise is made, no cgroup is written, existing pins stay."
+    ),
     "kubelet-state": "Error. The kubelet's memory manager state cannot be read; the sentence says why.",
     "systemd": (
         "Error. systemd did not take a unit's AllowedMemoryNodes; the direct write to the cgroup stands alone."
