@@ -19,6 +19,7 @@ from numapin.daemon.tracked import Tracked
 from numapin.daemon.units import Units
 from numapin.kernel.cgroup_mounts import CgroupVersion
 from numapin.model.checkpoint import Checkpoint
+from numapin.model.errors import CheckpointUnreadable
 from numapin.model.memory import MEMORY, Books, MemoryType
 from numapin.planner.accounting import check
 from numapin.state.checkpoint import CheckpointFile
@@ -183,9 +184,13 @@ class Host:
             kubelet=Beside(self.root, self.config, self.log),
             units=self.units,
         )
-        found = self.file.peek().checkpoint
-        if found is not None:
-            self.agent.adopt(found)
+        try:
+            found = self.file.peek().checkpoint
+        except CheckpointUnreadable as exc:
+            self.agent.hold(exc, lambda: self.file.peek().checkpoint)
+        else:
+            if found is not None:
+                self.agent.adopt(found)
         return self.agent
 
     def stop(self) -> None:

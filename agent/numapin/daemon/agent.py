@@ -7,7 +7,7 @@ page migration, or write a cgroup it has not recognised as a container.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from numapin.daemon.admission import Admission, Decision, foreign_mems
@@ -28,7 +28,7 @@ from numapin.kernel.cgroupfs import Cgroup
 from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import Checkpoint
 from numapin.model.container import ContainerRecord
-from numapin.model.errors import CgroupGone, CheckpointUnwritable, ConfigError, KernelError
+from numapin.model.errors import CgroupGone, CheckpointError, CheckpointUnreadable, ConfigError, KernelError
 from numapin.model.nodeset import NodeSet
 from numapin.planner.accounting import misfits
 
@@ -91,6 +91,8 @@ class Agent:
         self._young = Youngsters()
         self._retention = Retention(ledger, clock, reporter.log, self._exists, finder.is_kept)
         self._released = False
+        self._load: Callable[[], Checkpoint | None] | None = None
+        self._recovered = False
 
     @property
     def counters(self) -> Counters:
@@ -118,6 +120,33 @@ class Agent:
         same_boot = checkpoint.boot_id == self.ledger.boot_id
         self._log.info("checkpoint_adopted", pins=len(self.ledger.pins), released=released, same_boot=same_boot)
         self._name_misfits()
+
+    def hold(self, error: CheckpointUnreadable, load: Callable[[], Checkpoint | None]) -> None:
+        """
+        Start without knowing what an earlier run promised: no decision holds and no cgroup is written, until *load*,
+        tried with each `flush`, returns it.
+        """
+        self._load = load
+        self.ledger.hold(error)
+        self._log.error("checkpoint_unreadable", code=error.code, reason=str(error))
+
+    def _resume(self, load: Callable[[], Checkpoint | None]) -> None:
+        """Begin anew with the checkpoint if it can be read by now."""
+        try:
+            checkpoint = load()
+        except CheckpointUnreadable as exc:
+            if str(exc) != str(self.ledger.save_error):
+                self.hold(exc, load)
+            return
+        self._load = None
+        self.ledger.resume()
+        self._log.info("checkpoint_readable_again")
+        for view in self.views.values():
+            view.close()
+        self.views.clear()
+        if checkpoint is not None:
+            self.adopt(checkpoint)
+        self.full_pass()
 
     # ---- events ----------------------------------------------------------------------------------------------
 
@@ -241,13 +270,19 @@ class Agent:
         return min((t for t in times if t is not None), default=None)
 
     def flush(self) -> None:
-        """Save what the last batch's writes brought, if anything."""
-        if self.ledger.dirty:
+        """Save what the last batch's writes brought, if anything; read what could not be read at the start."""
+        if self._load is not None:
+            self._resume(self._load)
+        elif self.ledger.dirty:
             self._save()
+        if self._recovered:
+            self._recovered = False
+            self.full_pass()  # what was decided while nothing could be saved did not hold
 
     def close(self) -> None:
         """Save and let go of every descriptor; pins stay as they are."""
-        self.flush()
+        if self.ledger.dirty:
+            self._save()
         for view in self.views.values():
             view.close()
 
@@ -290,6 +325,7 @@ class Agent:
         self.ledger.drop_orphans()
         if self.ledger.dirty and not self._save():
             self.ledger.undo(mark)
+            self.ledger.dirty = True  # the next `flush` finds out whether the cause is gone
             for decision in decided:
                 self._show_unsaved(decision)
             return
@@ -317,10 +353,10 @@ class Agent:
         """
         view = decision.view
         old = self.views.get(view.record.cgroup)
-        known = old is not None and old.record.inode == view.record.inode
+        stands = old is not None and old.record.inode == view.record.inode and old.nodes
         if not decision.pin and decision.unpin is None and view.state is not ContainerState.FOREIGN:
             self._show(decision)
-        elif not known and self.ledger.save_error is not None:
+        elif not stands and self.ledger.save_error is not None:
             view.state, view.nodes, view.message = ContainerState.FAILED, NodeSet(), str(self.ledger.save_error)
             self._show(Decision(view))
             self._reporter.container(view)
@@ -437,12 +473,13 @@ class Agent:
         before = self.ledger.save_error
         try:
             self.ledger.save()
-        except CheckpointUnwritable as exc:
+        except CheckpointError as exc:
             if str(exc) != str(before):
                 self._log.error("checkpoint_unwritable", code=exc.code, reason=str(exc))
             return False
         if before is not None:
             self._log.info("checkpoint_writable_again")
+            self._recovered = True
         self.counters.saves = self.ledger.saves
         return True
 

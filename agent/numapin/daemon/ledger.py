@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import Checkpoint, PinRecord, RefusalRecord
-from numapin.model.errors import CheckpointUnwritable
+from numapin.model.errors import CheckpointError, CheckpointUnreadable, CheckpointUnwritable
 from numapin.model.memory import Block, Books, NodeMap, Owner
 from numapin.planner.accounting import rebase, release
 from numapin.planner.neighbour import account_neighbour
@@ -33,7 +33,8 @@ class Ledger:
     The current promises, keyed by cgroup path, and the file they are kept in.
 
     ``file`` is ``None`` in a dry run: nothing is saved then. ``save_error`` is the last failed save's error until
-    one succeeds; while it stands, no new promise is made. ``neighbour`` is what another memory manager holds: in the
+    one succeeds; while it stands, no new promise is made. ``held``: the file could not be read at the start, so
+    nothing may be promised or saved before it can. ``neighbour`` is what another memory manager holds: in the
     books, so that it is not promised twice, and never on disk. ``short`` names what of it we had promised already.
     """
 
@@ -45,7 +46,8 @@ class Ledger:
         self.pins: dict[str, PinRecord] = {}
         self.refusals: dict[str, RefusalRecord] = {}
         self.dirty = False
-        self.save_error: CheckpointUnwritable | None = None
+        self.save_error: CheckpointError | None = None
+        self.held = False
         self.saves = 0
         self.neighbour: Mapping[Owner, tuple[Block, ...]] = {}
         self.short: tuple[str, ...] = ()
@@ -56,6 +58,14 @@ class Ledger:
         self.books, self.short = account_neighbour(checkpoint.books, self.neighbour)
         self.pins = dict(checkpoint.containers)
         self.refusals = dict(checkpoint.refusals)
+
+    def hold(self, error: CheckpointUnreadable) -> None:
+        """What an earlier run promised is in the file and cannot be read: nothing is promised until `resume`."""
+        self.save_error, self.held, self.dirty = error, True, True
+
+    def resume(self) -> None:
+        """The file was read; `adopt` takes what was in it."""
+        self.save_error, self.held, self.dirty = None, False, False
 
     def mark(self) -> Mark:
         """Remember the present promises before a batch of decisions."""
@@ -83,7 +93,10 @@ class Ledger:
 
         Raises:
             CheckpointUnwritable: The file could not be saved; the one on disk is the old one.
+            CheckpointUnreadable: It was never read, so it must not be replaced.
         """
+        if self.held and self.save_error is not None:
+            raise self.save_error
         if self.file is not None:
             try:
                 self.file.save(self.snapshot())

@@ -38,10 +38,14 @@ def release_document(agent: Agent, params: Mapping[str, object]) -> dict[str, ob
     Release what *params* name (``container``, or ``all``: true) and say how far it is; ``report``: true only says.
 
     Raises:
-        RequestFailed: A dry run, an unknown or ambiguous container, or one without a promise of ours.
+        RequestFailed: A dry run, a checkpoint not read yet, an unknown or ambiguous container, or one without a
+            promise of ours.
     """
     if agent.dry_run:
         raise RequestFailed("dry-run", "this daemon runs with --dry-run: it has written nothing that could be undone")
+    if agent.ledger.held and agent.ledger.save_error is not None:
+        why = f"nobody knows what was there before the first write: {agent.ledger.save_error}"
+        raise RequestFailed(agent.ledger.save_error.code, why)
     wanted, everything, report = params.get("container"), params.get("all") is True, params.get("report") is True
     if everything == (wanted is not None):
         raise RequestFailed("bad-request", "release takes a container, or all", ExitStatus.USAGE)

@@ -39,7 +39,8 @@ from numapin.kernel.kubelet_watch import KubeletStateWatcher
 from numapin.kernel.own import read_machine_memory, read_own_footprint
 from numapin.kernel.systemd import BOOTED, Systemd
 from numapin.kernel.watch import CgroupWatcher, RuntimeStateWatcher, UeventWatcher
-from numapin.model.errors import ExitStatus, KernelError, NumapinError
+from numapin.model.checkpoint import Checkpoint
+from numapin.model.errors import CheckpointUnreadable, ExitStatus, KernelError, NumapinError
 from numapin.model.memory import Books
 from numapin.model.quantity import format_bytes
 from numapin.model.topology import Topology
@@ -88,7 +89,7 @@ class Service:
             NoCpusetController, KernelReadError, KernelFormatError: The machine cannot be read.
             ConfigError: A reservation does not fit the machine.
             AlreadyRunning: Another daemon serves this root.
-            CheckpointError: The state directory cannot be used.
+            CheckpointUnreadable: In a dry run; else the daemon waits until the checkpoint can be read.
         """
         hierarchy = find_hierarchy(self._root)
         machine = Machine.read(self._root, self._config)
@@ -101,12 +102,6 @@ class Service:
         clock, log = self._clock, self._log
         boot_id = (read_optional(self._root / "proc/sys/kernel/random/boot_id") or "").strip()
         file = CheckpointFile(under(self._root, self._config.state_dir) / "state.json")
-        loaded = file.peek() if self._dry_run else file.load(wall_ns=clock.wall_ns())
-        for damaged in loaded.damaged:
-            log.error(
-                "checkpoint_damaged", path=str(damaged.path), reason=damaged.reason, kept_as=str(damaged.kept_as)
-            )
-            self._findings.append(("checkpoint-damaged", f"{damaged.reason}; kept as {damaged.kept_as}"))
         ledger = Ledger(
             None if self._dry_run else file,
             policy=self._config.policy.value,
@@ -133,8 +128,15 @@ class Service:
             kubelet=Beside(self._root, self._config, log, kubelet_file.follow if kubelet_file else None),
         )
         self._agent = agent
-        if loaded.checkpoint is not None:
-            agent.adopt(loaded.checkpoint)
+        try:
+            checkpoint = self._load(file)
+        except CheckpointUnreadable as exc:
+            if self._dry_run:
+                raise
+            agent.hold(exc, lambda: self._load(file))
+        else:
+            if checkpoint is not None:
+                agent.adopt(checkpoint)
         if self._root == Path("/"):
             self._findings += memory_gap(machine.topology, read_machine_memory())
         self._about = About(
@@ -179,6 +181,21 @@ class Service:
             kubelet=kubelet_file,
         )
         return self._loop.run()
+
+    def _load(self, file: CheckpointFile) -> Checkpoint | None:
+        """
+        What an earlier run left, ``None`` where there is nothing to believe; damaged files are named.
+
+        Raises:
+            CheckpointUnreadable: There is something, and it cannot be read.
+        """
+        loaded = file.peek() if self._dry_run else file.load(wall_ns=self._clock.wall_ns())
+        for damaged in loaded.damaged:
+            self._log.error(
+                "checkpoint_damaged", path=str(damaged.path), reason=damaged.reason, kept_as=str(damaged.kept_as)
+            )
+            self._findings.append(("checkpoint-damaged", f"{damaged.reason}; kept as {damaged.kept_as}"))
+        return loaded.checkpoint
 
     def _kubelet_file(self, stack: contextlib.ExitStack) -> KubeletStateWatcher | None:
         path = self._config.kubelet_state if self._config.kubelet_follow else None

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from numapin.daemon.release import release_document
+from numapin.daemon.status import summary
 from numapin.kernel.cgroup_mounts import CgroupVersion
 from numapin.model.checkpoint import Checkpoint
+from numapin.model.errors import RequestFailed
 from numapin.model.memory import Books
 from numapin.planner.accounting import reserve
 from numapin.state.checkpoint import CheckpointFile, Generation, SaveStep
@@ -290,3 +293,165 @@ def test_a_life_of_kills(tmp_path: Path, seed: int) -> None:
         assert ledger.books == host.saved().books
         host.sound()
         leave(host)
+
+
+# ---- a checkpoint that cannot be written ----------------------------------------------------------------------
+
+
+def pinned_pair(root: Path) -> Host:
+    """Two pinned containers, of whose file the daemon that wrote it is gone."""
+    host = Host(root)
+    host.guaranteed(STAYS, 9)
+    host.guaranteed(ENDS, 9, effective="1")
+    host.start()
+    host.stop()
+    return host
+
+
+def no_room(host: Host) -> Path:
+    """Something that cannot be replaced has the name of the file that a save writes first."""
+    blocker = host.file.path.with_name("state.json.new")
+    blocker.mkdir()
+    return blocker
+
+
+def test_a_save_that_works_again_brings_what_waited(tmp_path: Path) -> None:
+    """The retry of the save finds out, and the containers decided meanwhile are pinned, without any event."""
+    host = pinned_pair(tmp_path)
+    host.start()
+    host.agent.flush()
+    blocker = no_room(host)
+    new = host.guaranteed(COMES, 1)
+    host.agent.on_created([new])
+    host.agent.flush()
+    assert host.states()[new] == "failed"
+    assert (host.mems(STAYS), host.mems(new)) == ("0", "")
+    assert host.agent.ledger.dirty  # so the loop tries again
+    blocker.rmdir()
+
+    host.agent.flush()
+
+    assert host.states() == {STAYS: "pinned", ENDS: "pinned", new: "pinned"}
+    assert host.log.events().count("checkpoint_unwritable") == 1
+    assert host.agent.ledger.save_error is None
+    host.sound()
+
+
+def test_a_container_that_was_seen_before_its_limits(tmp_path: Path) -> None:
+    """Known without limits, then with them while nothing can be saved: it says why it has no nodes."""
+    host = pinned_pair(tmp_path)
+    new = host.container(COMES)
+    host.start()
+    host.agent.flush()
+    no_room(host)
+    host.put(new, {"memory.max": f"{GIB}\n", "cpu.max": "50000 100000\n"})
+
+    host.agent.on_created([new])
+
+    assert host.states()[new] == "failed"
+    assert "cannot be saved" in host.view(new).message
+    assert host.mems(new) == ""
+    host.sound()
+
+
+# ---- a checkpoint that cannot be read -------------------------------------------------------------------------
+
+
+def hide(host: Host) -> Path:
+    """The checkpoint moves away and leaves a link, which is not followed."""
+    away = host.file.path.rename(host.root / "elsewhere.json")
+    host.file.path.symlink_to(away)
+    return away
+
+
+def bring_back(host: Host, away: Path) -> None:
+    """An administrator puts the file in its place again."""
+    host.file.path.unlink()
+    away.rename(host.file.path)
+
+
+def test_an_unreadable_checkpoint_holds_everything(tmp_path: Path) -> None:
+    """No cgroup is written and no file replaced, the pins stay, and log, status and container say why."""
+    host = pinned_pair(tmp_path)
+    new = host.guaranteed(COMES, 1)
+    hide(host)
+
+    host.start()
+    host.agent.full_pass()
+    host.agent.flush()
+    host.agent.flush()
+
+    assert host.states() == dict.fromkeys((STAYS, ENDS, new), "failed")
+    assert {p: host.mems(p) for p in host.states()} == {STAYS: "0", ENDS: "1", new: ""}
+    assert host.agent.counters.writes == 0
+    assert host.file.path.is_symlink()
+    assert host.log.events().count("checkpoint_unreadable") == 1
+    assert "state.json is a symbolic link" in host.log.facts("checkpoint_unreadable")["reason"]
+    assert "state.json is a symbolic link" in host.view(new).message
+    assert summary(host.agent).endswith("CHECKPOINT CANNOT BE READ")
+    host.agent.close()
+    assert host.file.path.is_symlink()
+
+
+def test_an_unreadable_checkpoint_heals_by_itself(tmp_path: Path) -> None:
+    """Once it can be read, what it promises stands as after a start; nothing that is right is written."""
+    host = pinned_pair(tmp_path)
+    new = host.guaranteed(COMES, 1)
+    away = hide(host)
+    host.start()
+    bring_back(host, away)
+
+    host.agent.flush()
+
+    assert host.states() == {STAYS: "pinned", ENDS: "pinned", new: "pinned"}
+    assert host.reserved() == {0: 10, 1: 9}
+    assert host.agent.counters.writes == 1
+    assert host.agent.ledger.save_error is None
+    assert "checkpoint_readable_again" in host.log.events()
+    host.agent.flush()
+    assert set(host.saved().containers) == {STAYS, ENDS, new}
+    host.sound()
+
+
+def test_what_changes_while_the_checkpoint_is_unreadable(tmp_path: Path) -> None:
+    """An end, a start under the old path and another size meanwhile: the books are those of the living at the end."""
+    host = pinned_pair(tmp_path)
+    away = hide(host)
+    host.start()
+    host.agent.on_removed([host.remove(ENDS)])
+    new = host.guaranteed(COMES, 8, effective="1")
+    host.agent.on_created([new])
+    assert host.mems(new) == ""
+    bring_back(host, away)
+
+    host.agent.flush()
+
+    assert host.states() == {STAYS: "pinned", new: "pinned"}
+    assert host.reserved() == {0: 9, 1: 8}
+    host.sound()
+
+
+def test_nothing_is_released_while_the_checkpoint_is_unreadable(tmp_path: Path) -> None:
+    """What stood in a cgroup before the first write is in the file: ``release`` says so and does nothing."""
+    host = pinned_pair(tmp_path)
+    hide(host)
+    host.start()
+
+    with pytest.raises(RequestFailed, match="symbolic link"):
+        release_document(host.agent, {"all": True})
+
+    assert (host.mems(STAYS), host.mems(ENDS)) == ("0", "1")
+
+
+def test_the_reason_changes(tmp_path: Path) -> None:
+    """Another reason why it cannot be read is told as well."""
+    host = pinned_pair(tmp_path)
+    hide(host)
+    host.start()
+    host.file.path.unlink()
+    host.file.path.mkdir()
+
+    host.agent.flush()
+
+    assert host.log.events().count("checkpoint_unreadable") == 2
+    assert "EISDIR" in str(host.agent.ledger.save_error)
