@@ -71,10 +71,11 @@ def _verify(path: Path, *, as_json: bool) -> ExitStatus:
 
 
 def inconsistencies(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Every rule between books and records that does not hold, a sentence each."""
-    from numapin.planner.accounting import check
+    """Each rule between books and records that does not hold, each promise that does not fit, a sentence each."""
+    from numapin.planner.accounting import check, misfits
 
-    return (*check(checkpoint.books), *record_problems(checkpoint))
+    short = (f"entries[{owner}]: {sentence}" for owner, sentence in misfits(checkpoint.books).items())
+    return (*check(checkpoint.books), *record_problems(checkpoint), *short)
 
 
 def _read(path: Path) -> bytes:

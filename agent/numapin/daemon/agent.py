@@ -93,6 +93,7 @@ class Agent:
         self._released = False
         self._load: Callable[[], Checkpoint | None] | None = None
         self._recovered = False
+        self._adopted = False
 
     @property
     def counters(self) -> Counters:
@@ -119,7 +120,7 @@ class Agent:
         self.ledger.rebase(self.machine.node_map)
         same_boot = checkpoint.boot_id == self.ledger.boot_id
         self._log.info("checkpoint_adopted", pins=len(self.ledger.pins), released=released, same_boot=same_boot)
-        self._name_misfits()
+        self._adopted = True
 
     def hold(self, error: CheckpointUnreadable, load: Callable[[], Checkpoint | None]) -> None:
         """
@@ -160,6 +161,9 @@ class Agent:
         self.on_mems_written([*(r.cgroup for r in records if self._drifted(r)), *self._repairs.contested()])
         self._admit([r for r in records if self._needs_decision(r)])
         self._retry(everything=True)
+        if self._adopted:
+            self._adopted = False
+            self._name_misfits()  # not before: a container may have come back with another size
         self.last_pass_ns = self._clock.monotonic_ns()
 
     def on_created(self, paths: Iterable[str]) -> None:

@@ -180,9 +180,10 @@ def misfits(books: Books) -> Mapping[Owner, str]:
     """
     Owners whose promise the machine does not hold, each with a sentence; empty when everything fits.
 
-    All owners that share a short node or group are named: which of them is hurt is not ours to choose.
+    All owners that have some of what is short on a node or group are named: which of them is hurt is not ours to
+    choose. Who has another memory type there is not among them.
     """
-    short: dict[int, str] = {}
+    short: dict[tuple[int, MemoryType], str] = {}
     for cells, states in _components(books.node_map):
         kinds = {kind for state in states for kind in state.memory_map}
         for kind in sorted(kinds):
@@ -190,13 +191,17 @@ def misfits(books: Books) -> Mapping[Owner, str]:
             free = sum(t.free for t in tables)
             if free < 0:
                 label = f"node {cells}" if len(cells) == 1 else f"nodes {cells}"
-                short[cells.mask] = (
+                short[cells.mask, kind] = (
                     f"{label} can promise {format_bytes(sum(t.allocatable for t in tables))} of {kind}, "
                     f"{format_bytes(sum(t.reserved for t in tables))} are promised"
                 )
     found = {}
     for owner, blocks in books.assignments.items():
-        said = [text for mask, text in short.items() if any(b.affinity.mask & mask and b.size_bytes for b in blocks)]
+        said = [
+            text
+            for (mask, kind), text in short.items()
+            if any(b.type == kind and b.affinity.mask & mask and b.size_bytes for b in blocks)
+        ]
         if said:
             found[owner] = "; ".join(said)
     return found

@@ -157,6 +157,26 @@ def test_verify_contradictions(
     assert all(line.startswith(f"{path}: ") for line in shown.splitlines())
 
 
+def test_a_promise_that_does_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A sound file whose machine shrank below what is promised fails too, and names whose promise it is."""
+    found = sample()
+    nodes = found.books.node_map.nodes
+    small = {
+        n: replace(
+            s, memory_map={k: replace(t, total=0, allocatable=0, free=-t.reserved) for k, t in s.memory_map.items()}
+        )
+        for n, s in nodes.items()
+    }
+    shrunk = replace(found, books=replace(found.books, node_map=replace(found.books.node_map, nodes=small)))
+
+    status = run(arguments("verify", written(tmp_path, shrunk)))
+
+    assert status == ExitStatus.FAILURE
+    owner = next(iter(found.books.assignments))
+    assert f"entries[{owner}]: node" in (shown := capsys.readouterr().out)
+    assert "can promise 0" in shown
+
+
 def test_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A damaged file is an error for show, and the finding of verify."""
     path = written(tmp_path, sample())

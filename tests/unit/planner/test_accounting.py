@@ -306,3 +306,14 @@ def test_check_finds_an_assignment_on_a_missing_node() -> None:
     books = Books(empty_books({0: {MEMORY: 10}}).node_map, {C: on("3", 4)})
 
     assert check(books) == ("p/c: node 3 is not in the NodeMap",)
+
+
+def test_a_misfit_has_some_of_what_is_short() -> None:
+    """Who has only memory on a node whose pages are short is not named; two short types are both told."""
+    books = reserve(empty_books({0: {MEMORY: 10}}), A, (*on("0", 4), *on("0", 2, HUGE)))
+    books = reserve(books, B, on("0", 4))
+
+    assert list(misfits(books)) == [A]
+    both = reserve(books, B, on("0", 14))
+    assert list(misfits(both)) == [A, B]
+    assert "of hugepages-2Mi, 2 B are promised; node 0 can promise 10 B of memory, 18 B" in misfits(both)[A]
