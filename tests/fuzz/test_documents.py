@@ -18,7 +18,6 @@ from numapin.daemon.config import Config, load_config
 from numapin.kernel.cgroup_mounts import find_hierarchy, parse_mountinfo
 from numapin.kernel.kubelet_state import parse_kubelet_state
 from numapin.kernel.oci import (
-    OciFacts,
     RuntimeState,
     merge_state,
     parse_config,
@@ -28,6 +27,7 @@ from numapin.kernel.oci import (
     parse_task_options,
 )
 from numapin.model.checkpoint import Checkpoint, record_problems
+from numapin.model.container import OciFacts
 from numapin.model.errors import (
     CheckpointError,
     ConfigError,
