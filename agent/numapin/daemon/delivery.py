@@ -161,6 +161,7 @@ class Delivery:
             return  # its removal event gives the memory back
         if not view.nodes or outcome.nodes != view.nodes or view.state is ContainerState.FOREIGN:
             self.undo.finish(view, outcome)  # a value restored after the promise ended
+            self._watch_again(view)
             return
         seen = outcome.verification
         if seen is not None and seen.ok:
@@ -229,11 +230,21 @@ class Delivery:
 
     def release(self, view: Tracked) -> None:
         """Take the promise back for good; `Undo.pending` says when the cgroup is as before."""
-        self._drift.unwatch_mems(view.record.cgroup)
-        self._writer.cancel(view.record.cgroup)
-        with contextlib.suppress(KernelError):
+        path = view.record.cgroup
+        self._drift.unwatch_mems(path)
+        self._writer.cancel(path)
+        try:
             self.hold(view)
-        self.undo.release(view)
+        except KernelError as exc:
+            self.undo.fail(view, str(exc))
+        else:
+            self.undo.release(view)
+        self._watch_again(view)
+
+    def _watch_again(self, view: Tracked) -> None:
+        """A release that failed leaves a pinned container."""
+        if view.state is ContainerState.PINNED:
+            self._drift.watch_mems(view.record.cgroup)
 
     def let_go(self, view: Tracked) -> None:
         """Somebody else's from now on: what was not written yet is not written any more, what stands there stands."""

@@ -207,8 +207,13 @@ def _became(row: Row) -> str:
             said = f"Failed, nothing is promised{message}; it is tried again at the next full pass"
         case "unpinned":
             said = f"Not pinned, although its class is Guaranteed{message}"
+        case "contested":
+            said = f"Contested, {nodes} stay reserved for it and are written again later{message}"
+        case "released":
+            said = f"Released by hand, nothing is promised{message}"
         case "ended":
-            said = f"Ended; its memory on {nodes} waits for the next container of its pod{message}"
+            next_one = "the next container of its pod" if row.get("pod_uid") else "its restart"
+            said = f"Ended; its memory on {nodes} waits for {next_one}{message}"
         case "not-managed":
             said = "Not managed: no nodes are chosen for it, and it may use all that its parent cgroups allow"
         case state:

@@ -150,7 +150,7 @@ class Undo:
         try:
             standing = what_stands(view.cgroup, pin, target)
         except KernelError as exc:
-            self._failed(view, pin, str(exc))
+            self.fail(view, str(exc))
             return False
         if standing is Standing.OURS or self._writer.is_writing(pin.cgroup):
             return True
@@ -170,7 +170,7 @@ class Undo:
         del self._pending[outcome.path]
         problem = restore_problem(pending.target, outcome)
         if pending.release and problem:
-            self._failed(view, pending.pin, problem)
+            self.fail(view, problem)
             return
         if self._units is not None:
             kept = view.nodes if view.state is ContainerState.FOREIGN else NodeSet()
@@ -179,11 +179,14 @@ class Undo:
             self._ledger.drop(outcome.path)
             self._reporter.container(view, outcome)
 
-    def _failed(self, view: Tracked, pin: PinRecord, problem: str) -> None:
-        """A release that the kernel refuses: the promise stands, for the nodes do."""
-        self._released.pop(pin.cgroup, None)
-        self.failed[pin.cgroup] = problem
-        view.state, view.nodes = ContainerState.PINNED, pin.nodes
+    def fail(self, view: Tracked, problem: str) -> None:
+        """A release that the kernel refuses: where there is a promise it stands, for the nodes do."""
+        path = view.record.cgroup
+        pin = self._ledger.pins.get(path)
+        self._released.pop(path, None)
+        self.failed[path] = problem
+        if pin is not None:
+            view.state, view.nodes = ContainerState.PINNED, pin.nodes
         view.message = f"could not be released: {problem}"
         self._reporter.container(view)
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import select
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from numapin.daemon.pinning import INLINE_BYTES
+from numapin.daemon.pinning import INLINE_BYTES, Outcome
 from numapin.daemon.undo import ALL_RELEASED, value_before
 from numapin.daemon.units import Units
 from numapin.kernel.cgroup_mounts import CgroupVersion
 from numapin.kernel.systemd import Systemd, decode_nodes
 from numapin.model.checkpoint import PinRecord
+from numapin.model.errors import KernelWriteError
 from numapin.model.nodeset import NodeSet
 from support.cgroup_trees import GIB
 from support.daemon import BARE, Host, docker
@@ -217,7 +220,48 @@ def test_a_kernel_that_refuses(tmp_path: Path) -> None:
     assert host.view(path).message.startswith("could not be released: ")
     assert host.agent.undo.failed[path]
     assert host.reserved() == {0: 2}
+    assert host.watched.mems == {path}
     assert (tmp_path / "elsewhere").read_text() == content
+    host.sound()
+
+
+def test_a_cgroup_that_cannot_be_opened(tmp_path: Path) -> None:
+    """What cannot even be looked at is not taken for gone: the promise and its record stay."""
+    host = Host(tmp_path)
+    path = host.guaranteed(docker(1), 2)
+    host.start()
+    host.view(path).close()
+    host.remove(path)
+    (host.tree.cpuset / path.lstrip("/")).write_text("")
+
+    host.agent.release([path])
+
+    assert host.states() == {path: "pinned"}
+    assert "ENOTDIR" in host.agent.undo.failed[path]
+    assert list(host.agent.ledger.pins) == [path]
+
+
+def test_a_release_that_fails_in_a_thread(tmp_path: Path) -> None:
+    """The same when the kernel's refusal comes later: pinned as before, watched, and said."""
+    host = Host(tmp_path)
+    path = host.guaranteed(docker(1), 2)
+    host.holds(path, {0: 2 * INLINE_BYTES})
+    host.start()
+    host.wait_for_writes()
+    host.agent.release([path])
+    refusal = KernelWriteError("cpuset.mems", errno.EBUSY, "0-3")
+    assert select.select([host.writer], [], [], 60)[0]
+    host.put(path, {"cpuset.mems": "0\n"})  # as if the kernel had refused
+
+    inode = host.view(path).record.inode
+    host.agent.on_outcomes([Outcome(path, inode, NodeSet.parse("0-3"), None, refusal, True, 1)])
+
+    assert host.states() == {path: "pinned"}
+    assert host.view(path).message.startswith("could not be released: ")
+    assert "EBUSY" in host.agent.undo.failed[path]
+    assert not host.agent.undo.pending(path)
+    assert host.watched.mems == {path}
+    assert host.reserved() == {0: 2}
     host.sound()
 
 
