@@ -269,13 +269,16 @@ def read_checkpoint(path: str | Path, *, dir_fd: int | None = None) -> bytes:
         OSError: Missing, unreadable, ELOOP for a symbolic link, EINVAL for what is no regular file, EFBIG.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
-    with os.fdopen(fd, "rb") as file:
+    try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
         if found.st_size > MAX_FILE_BYTES:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-        return file.read()
+        with os.fdopen(fd, "rb", closefd=False) as file:  # a directory would make fdopen fail and keep the descriptor
+            return file.read()
+    finally:
+        os.close(fd)
 
 
 def _refuse_odd(fd: int, name: str) -> None:

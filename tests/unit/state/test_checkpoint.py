@@ -344,6 +344,20 @@ def test_no_regular_file(path: Path, make: Callable[[Path], None]) -> None:
     assert os.listdir(path.parent) == ["state.json"]
 
 
+def test_no_regular_file_costs_no_descriptor(path: Path) -> None:
+    """Asking again and again whether the file can be read by now leaves no descriptor behind."""
+    path.mkdir(parents=True)
+    before = os.open(path, os.O_RDONLY)
+    os.close(before)
+    for _ in range(3):
+        with pytest.raises(CheckpointUnreadable):
+            CheckpointFile(path).load(wall_ns=WALL_NS)
+    after = os.open(path, os.O_RDONLY)
+    os.close(after)
+
+    assert before == after
+
+
 def test_not_permitted() -> None:
     """A user without rights is told the path and the reason, and a file that cannot be read is not set aside."""
     with public_directory() as directory:
