@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,10 @@ from numapin.model.topology import NumaNode, Topology
 
 CONFIG_FILE = Path("/etc/numapin/numapin.toml")
 _MAX_FILE_BYTES = 1 << 20
+_MAX_LINE_BYTES = 8 << 10
+"""tomllib takes time and memory by the square of a dotted key's parts; a list of 1,024 nodes takes 6 KiB."""
+_MOST_HINTS = 20
+"""Each is a comparison with every key; a file of nothing but wrong keys would take a minute."""
 
 Problem = tuple[str, str, str]
 """File, dotted key (empty: the file as a whole), sentence."""
@@ -159,10 +164,14 @@ def _drop_ins(directory: Path, problems: list[Problem]) -> list[Path]:
 def _read_file(path: Path, reading: _Reading, *, required: bool) -> None:
     shown = str(path)
     try:
-        with path.open("rb") as stream:
+        with open(path, "rb", opener=_without_waiting) as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise ValueError("it is no file")
             data = stream.read(_MAX_FILE_BYTES + 1)
         if len(data) > _MAX_FILE_BYTES:
             raise ValueError(f"larger than {_MAX_FILE_BYTES} bytes")
+        if max(map(len, data.split(b"\n"))) > _MAX_LINE_BYTES:
+            raise ValueError(f"a line is longer than {_MAX_LINE_BYTES} bytes")
         table = tomllib.loads(data.decode())
     except FileNotFoundError:
         if required:
@@ -193,7 +202,8 @@ def _take_table(file: str, prefix: str, table: Mapping[str, object], reading: _R
             example = "[reserved.node.0]" if key == "reserved.node" else f"[{key}]"
             reading.problems.append((file, key, f"must be a table, written as {example}"))
         else:
-            reading.problems.append((file, _one_line(key), "unknown key" + _similar(key)))
+            hint = _similar(key) if len(reading.problems) < _MOST_HINTS else ""
+            reading.problems.append((file, _one_line(key), "unknown key" + hint))
 
 
 def _take_key(file: str, key: str, value: object, reading: _Reading) -> None:
@@ -227,6 +237,11 @@ def _take_nodes(file: str, table: Mapping[str, object], reading: _Reading) -> No
                 continue
             reading.nodes.setdefault(node, {})[memory_type] = size
             reading.sources[f"reserved.node.{node}.{memory_type}"] = file
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open without waiting for the other end of a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _similar(key: str) -> str:

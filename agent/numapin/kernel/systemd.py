@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from numapin.kernel.clock import SystemClock
 from numapin.model.errors import NoSuchUnit, SystemdAbsent, SystemdError
-from numapin.model.nodeset import NodeSet
+from numapin.model.nodeset import MAX_ID, NodeSet
 
 SYSTEM_BUS = "run/dbus/system_bus_socket"
 BOOTED = "run/systemd/system"
@@ -52,7 +52,10 @@ def encode_nodes(nodes: NodeSet) -> bytes:
 
 
 def decode_nodes(data: bytes) -> NodeSet:
-    """`encode_nodes` backwards; zero bytes at the end mean nothing."""
+    """`encode_nodes` backwards; zero bytes at the end mean nothing. Raises: ValueError for a node above MAX_ID."""
+    data = data.rstrip(b"\0")
+    if len(data) * 8 > MAX_ID + 1:
+        raise ValueError(f"a node above {MAX_ID}")
     number = int.from_bytes(data, "little")
     return NodeSet.from_ids(n for n in range(number.bit_length()) if number >> n & 1)
 
