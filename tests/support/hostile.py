@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-EXAMPLES = int(os.environ.get("NUMAPIN_FUZZ_EXAMPLES", "50"))
+EXAMPLES = int(os.environ.get("NUMAPIN_FUZZ_EXAMPLES", "30"))
 """Of each property; `fuzz.long` asks for more."""
 
 fuzz = settings(
