@@ -4,12 +4,13 @@ PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
 SOURCES := agent tests scripts
-TESTS ?= tests/unit tests/vectors tests/host tests/vm
+TESTS ?= tests/unit tests/vectors tests/fuzz tests/host tests/vm
+MINUTES ?= 10
 
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint bench vm deb clean venv venv-test
+.PHONY: help run demo test lint bench soak vm deb clean venv venv-test
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -30,6 +31,10 @@ lint: venv-test ## ruff, format and mypy --strict over package and tests
 
 bench: venv-test ## print the benchmark figures
 	@PYTHONPATH=tests exec $(BIN)/python tests/bench/run.py $(ARGS)
+
+soak: venv-test ## fuzzing and containers churning under a daemon that is killed, MINUTES=10 of each
+	@PYTHONPATH=tests nice $(BIN)/python tests/fuzz/long.py --minutes $(MINUTES)
+	@PYTHONPATH=tests nice $(BIN)/python tests/soak/churn.py --minutes $(MINUTES)
 
 vm: venv-test ## a shell in the four-node test guest
 	@PYTHONPATH=tests exec $(BIN)/python -m support.guest shell

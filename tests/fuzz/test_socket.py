@@ -142,6 +142,8 @@ def test_a_crowd(daemon: Numapin) -> None:
                     client.close()
                 case 2:
                     client.send(b"x" * 1000)
+                case _:
+                    pass
         wait_for(lambda: len(os.listdir(descriptors)) > before)
 
         assert connected >= MAX_CONNECTIONS

@@ -341,13 +341,19 @@ def is_v1(hierarchy: Hierarchy) -> bool:
 
 
 def churn(hierarchy: Hierarchy, home: Path, *, size: int, seconds: float, seed: int, quiet: int = 0) -> Figures:
-    """Rounds for *seconds*, the last *quiet* of them without disturbance, so that one process lives long."""
+    """
+    Rounds for *seconds*, and until the daemon was killed and has lost events; then without disturbance for *quiet*
+    more, so that one process lives long.
+    """
     run = Churn(hierarchy, home, size=size, seed=seed)
-    end = time.monotonic() + seconds
+    calm = time.monotonic() + seconds - quiet
     try:
         run.open()
+        while time.monotonic() < calm or not (run.figures.kills and run.figures.overflows):
+            run.round()
+        end = time.monotonic() + quiet
         while time.monotonic() < end:
-            run.round(disturb=time.monotonic() < end - quiet)
+            run.round(disturb=False)
     finally:
         run.close()
     return run.figures
