@@ -454,4 +454,4 @@ def test_the_reason_changes(tmp_path: Path) -> None:
     host.agent.flush()
 
     assert host.log.events().count("checkpoint_unreadable") == 2
-    assert "EISDIR" in str(host.agent.ledger.save_error)
+    assert "no regular file" in str(host.agent.ledger.save_error)
