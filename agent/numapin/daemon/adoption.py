@@ -45,9 +45,9 @@ def adopt(
                 continue
         if pin.owner in owners:
             ledger.forget(cgroup)
-        elif pin.pod_uid is not None and (pin.pod_uid in pods or (same_boot and exists(parent(cgroup)))):
-            retention.keep(cgroup, grace_ns)
-        elif same_boot and retention.restarts(pin):
+        elif (same_boot and retention.restarts(pin)) or (
+            pin.pod_uid is not None and (pin.pod_uid in pods or (same_boot and exists(parent(cgroup))))
+        ):
             retention.keep(cgroup, grace_ns)
         elif ledger.drop(cgroup):
             released.add(pin.owner)

@@ -14,7 +14,6 @@ from numapin.daemon.logs import Log
 from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import PinRecord
 
-
 LOOK_NS = 1_000_000_000
 """How often it is looked whether a stopped container outside a pod was removed meanwhile: no event tells."""
 
