@@ -83,7 +83,7 @@ class Numapin:
         rows: list[dict[str, Any]] = json.loads(self.guest.run("numapin containers -o json").stdout)["containers"]
         return rows
 
-    def wait(self, what: str, condition: Callable[[Status], bool], *, timeout_s: float = 60) -> Status:
+    def wait(self, what: str, condition: Callable[[Status], bool], *, timeout_s: float = 120) -> Status:
         """
         The first status that meets *condition*.
 
@@ -101,7 +101,7 @@ class Numapin:
                 raise AssertionError(f"not after {timeout_s:g} s: {what}; {completed.stderr}{told}")
             time.sleep(0.3)
 
-    def wait_for(self, cgroups: Mapping[str, str], *, timeout_s: float = 60) -> dict[str, dict[str, Any]]:
+    def wait_for(self, cgroups: Mapping[str, str], *, timeout_s: float = 120) -> dict[str, dict[str, Any]]:
         """
         The rows of these containers (their name → a cgroup at or below theirs), each decided and done.
 

@@ -23,6 +23,7 @@ CTR_IMAGE: Final = "docker.io/library/numapin-test:latest"
 SHARED: Final = "/run/shared"
 """A folder of the guest that every container has as /tmp."""
 
+FIRST_PAGES_BYTES: Final = 256 << 10
 CPU_PERIOD_US: Final = 100_000
 
 ACT: Final = (
@@ -31,7 +32,8 @@ ACT: Final = (
 )
 """The first act of each container: its own allowed nodes, into a file named after it (``$0``)."""
 
-WAIT: Final = 'until test -e "/tmp/$0.go"; do sleep 0.2; done; '
+WAIT: Final = 'read -r word <"/tmp/$0.go"; '
+"""Until somebody writes into the pipe; a loop with sleeps in many containers would keep the guest busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +116,20 @@ class Seen:
         """Anonymous memory on all nodes."""
         return sum(self.anonymous.values())
 
-    def elsewhere(self, *nodes: int) -> int:
-        """Anonymous bytes on other nodes than these."""
-        return sum(size for node, size in self.anonymous.items() if node not in nodes)
+    @property
+    def early(self) -> bool:
+        """Whether its nodes were its own before its first instruction: then it was empty when it was pinned."""
+        return self.first == self.effective
+
+    def stray(self, *nodes: int) -> int:
+        """
+        Anonymous bytes on other nodes than these.
+
+        Of a container that was not empty when it was pinned, only what is more than a shell's first pages: the
+        kernel moves those as far as it can.
+        """
+        elsewhere = sum(size for node, size in self.anonymous.items() if node not in nodes)
+        return elsewhere if self.early or elsewhere > FIRST_PAGES_BYTES else 0
 
 
 def _docker_like(command: str, box: Box) -> str:
@@ -259,11 +272,12 @@ class Workloads:
     _drivers: dict[str, Driver] = field(default_factory=dict)
     _boxes: dict[str, Box] = field(default_factory=dict)
     _pids: dict[str, int] = field(default_factory=dict)
+    _told: set[str] = field(default_factory=set)
     _base: dict[str, Any] = field(default_factory=dict)
 
-    def start(self, *wanted: tuple[Driver, Box], at_once: int = 3, timeout_s: float = 300) -> None:
+    def start(self, *wanted: tuple[Driver, Box], at_once: int = 3, streams: int = 1, timeout_s: float = 900) -> None:
         """
-        Start all, *at_once* drivers at the same time and the boxes of one driver one after the other.
+        Start all, *at_once* streams at the same time; the boxes of one driver are dealt to so many streams.
 
         Raises:
             CommandFailed: One did not start; its error is in the output.
@@ -271,16 +285,19 @@ class Workloads:
         if not self._base:
             self._base = json.loads(self.guest.read("/srv/bundle/config.json"))
         scripts: dict[str, list[str]] = {}
-        for driver, box in wanted:
-            scripts.setdefault(driver.name, []).append(driver.start(box, oci_spec(self._base, box)))
+        for k, (driver, box) in enumerate(wanted):
+            scripts.setdefault(f"{driver.name}-{k % streams}", []).append(
+                driver.start(box, oci_spec(self._base, box))
+            )
             self._drivers[box.name], self._boxes[box.name] = driver, box
         lines = [f"mkdir -p {SHARED} /tmp/starts; rm -f /tmp/starts/*"]
+        lines += [f"mkfifo {SHARED}/{box.name}.go" for _, box in wanted if box.hold_mib]
         for name, parts in scripts.items():
             lines += [f"cat >/tmp/starts/{name} <<'SCRIPT'", "set -e", *parts, "SCRIPT"]
         lines.append(f"ls /tmp/starts | xargs -P {at_once} -I @ sh -c 'sh /tmp/starts/@ >/dev/null'")
         self.guest.run("\n".join(lines), timeout_s=timeout_s)
         asked = [driver.pids(names) for driver, names in self._by_driver(box.name for _, box in wanted)]
-        for line in self.guest.run("\n".join(asked)).stdout.splitlines():
+        for line in self.guest.run("\n".join(asked), timeout_s=180).stdout.splitlines():
             name, pid = line.split()[:2]
             self._pids[name] = int(pid)
 
@@ -308,14 +325,16 @@ class Workloads:
             found[name] = Seen(name, int(pid), cgroup, allowed, effective, per_node, first)
         return found
 
-    def holding(self, *, timeout_s: float = 120) -> dict[str, Seen]:
+    def holding(self, *, timeout_s: float = 180) -> dict[str, Seen]:
         """
         Let every container take its memory; what the kernel says once they have and have written down their nodes.
 
         Raises:
             AssertionError: Not in time.
         """
-        self.guest.run("\n".join(f"touch {SHARED}/{name}.go" for name in self._boxes))
+        told = [name for name, box in self._boxes.items() if box.hold_mib and name not in self._told]
+        self.guest.run("set -e\n" + "\n".join(f"timeout 60 sh -c 'echo go >{SHARED}/{name}.go'" for name in told))
+        self._told.update(told)
         deadline = time.monotonic() + timeout_s
         while True:
             seen = self.look()
