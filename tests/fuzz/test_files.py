@@ -23,6 +23,7 @@ from numapin.model.errors import ConfigError, KernelError
 from numapin.model.nodeset import NodeId, NodeSet
 from numapin.model.topology import Topology
 from support.cgroup_trees import GIB, ID_A, CgroupTree
+from support.daemon import Host, docker
 from support.hostile import fuzz, mangled, numbers, survived, texts
 from support.machines import even, write_machine
 
@@ -162,6 +163,23 @@ def test_cgroups_nested_beyond_the_longest_path(tmp_path: Path) -> None:
     with CgroupWatcher(tree.hierarchy(), lambda path: False) as watcher:
         watcher.resync()
         assert watcher.findings == ()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it gives a directory away")
+def test_a_user_cannot_play_a_container(tmp_path: Path) -> None:
+    """A cgroup with a container's name below one that was given to a user is found, and promised nothing."""
+    host = Host(tmp_path)
+    home = "/user.slice/user-1000.slice/user@1000.service"
+    path = host.guaranteed(f"{home}/docker-{ID_A}.scope", effective="0")
+    given_away = host.guaranteed(docker(1), effective="0")
+    os.chown(host.tree.cpuset / home[1:], 1000, 1000)
+    os.chown(host.tree.cpuset / given_away[1:], 100_000, 100_000)  # its own user namespace's root
+
+    host.start()
+
+    assert (host.mems(path), host.mems(given_away)) == ("", "0")
+    assert host.reserved() == {0: 1}
+    assert "made by user 1000: rootless containers are not managed" in host.view(path).message
 
 
 def test_a_damaged_document_is_not_remembered_whole(tmp_path: Path) -> None:

@@ -34,10 +34,10 @@ class CgroupDirectory:
     A directory of the cpuset hierarchy, held open; its files are reached from the descriptor.
 
     ``path`` is below the hierarchy's mount (``/`` is its root). ``inode`` tells it from a later cgroup of the
-    same name. Close it, or use it as a context manager.
+    same name, ``uid`` is its owner. Close it, or use it as a context manager.
     """
 
-    __slots__ = ("_fd", "hierarchy", "inode", "path")
+    __slots__ = ("_fd", "hierarchy", "inode", "path", "uid")
 
     def __init__(self, hierarchy: Hierarchy, path: str) -> None:
         """
@@ -59,7 +59,8 @@ class CgroupDirectory:
             raise
         finally:
             os.close(base)
-        self.inode = os.fstat(self._fd).st_ino
+        found = os.fstat(self._fd)
+        self.inode, self.uid = found.st_ino, found.st_uid
 
     def __enter__(self) -> Self:
         return self

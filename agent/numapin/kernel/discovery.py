@@ -193,7 +193,7 @@ class Discovery:
         metadata = Metadata(name.runtime) if name.role is Role.SYSTEM else self._files.read(name)
         facts = self._alive(metadata.facts)
         settled = metadata.state is not None or name.role is Role.SYSTEM or self._runs(cgroup)
-        doubts = [*metadata.problems, *_contradictions(cgroup.path, metadata)]
+        doubts = [*metadata.problems, *_contradictions(cgroup.path, metadata), *self._rootless(cgroup.path)]
         mems, effective, parent = self._nodes(cgroup, doubts)
         limits = self._limits(cgroup, doubts)
         kind = _kind(name, facts)
@@ -254,6 +254,19 @@ class Discovery:
         except KernelError as exc:
             doubts.append(str(exc))
         return NodeSet(), NodeSet(), parent
+
+    def _rootless(self, path: str) -> Iterator[str]:
+        """
+        A sentence when the directory above belongs to a user: whoever may make cgroups there may give them any name.
+
+        The container's own directory proves nothing, for runtimes give it to the root user of its namespace.
+        """
+        try:
+            with self.open("/") as top, self.open(path.rpartition("/")[0] or "/") as above:
+                if above.uid != top.uid:
+                    yield f"its cgroup was made by user {above.uid}: rootless containers are not managed"
+        except KernelError:
+            return  # it is going
 
     def granted_above(self, path: str) -> NodeSet:
         """Nodes of the nearest ancestor that says which; on v1 a parent may not be initialised yet."""
