@@ -86,3 +86,18 @@ def test_a_disk_that_becomes_read_only(numapin: Numapin, machine: Path) -> None:
         numapin.kill()
     finally:
         subprocess.run(["umount", str(state)], check=True)
+
+
+def test_a_reserved_node_that_went(numapin: Numapin, machine: Path) -> None:
+    """A reservation for node 1 does not forbid the start after a reboot without it; a finding says so."""
+    CgroupTree(machine, nodes="0-1").add(docker(1), memory=GIB, quota=50_000, effective="0")
+    numapin.configure('[reserved.node.1]\nmemory = "2Gi"\n')
+    numapin.start()
+    numapin.stop()
+    write_machine(machine, even(1, memory=10 * GIB))
+
+    numapin.start()
+
+    assert numapin.states("/system.slice") == {docker(1): "pinned"}
+    (finding,) = numapin.status()["findings"]
+    assert (finding["code"], "node 1" in finding["message"]) == ("machine", True)

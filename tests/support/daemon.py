@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from numapin.kernel.cgroup_mounts import CgroupVersion
 from numapin.model.checkpoint import Checkpoint
 from numapin.model.errors import CheckpointUnreadable
 from numapin.model.memory import MEMORY, Books, MemoryType
+from numapin.model.nodeset import NodeSet
 from numapin.planner.accounting import check
 from numapin.state.checkpoint import CheckpointFile
 from support.cgroup_trees import GIB, CgroupTree, write_files
@@ -162,7 +164,7 @@ class Host:
 
     def prepare(self) -> Agent:
         """A daemon starts, up to its first look."""
-        machine = Machine.read(self.root, self.config)
+        machine = Machine.read(self.root, self.config, self._nodes_of_before())
         self.writer = Writer(self.clock)
         ledger = Ledger(
             None if self.dry_run else self.file,
@@ -192,6 +194,12 @@ class Host:
             if found is not None:
                 self.agent.adopt(found)
         return self.agent
+
+    def _nodes_of_before(self) -> NodeSet:
+        with contextlib.suppress(CheckpointUnreadable):
+            before = self.file.peek().checkpoint
+            return NodeSet() if before is None else NodeSet.from_ids(before.books.node_map.nodes)
+        return NodeSet()
 
     def stop(self) -> None:
         """SIGTERM."""

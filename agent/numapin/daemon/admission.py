@@ -213,8 +213,9 @@ class Admission:
             resident=holdings.memory,
             reusable=self.ledger.ended_of_pod(record.pod_uid, owner) if record.pod_uid is not None else (),
             hints=self.machine.hints(record),
+            affinity=pin.nodes if pin is not None else None,  # another size never moves a running container
         )
-        if self.machine.config.scope is Scope.POD and record.pod_uid is not None:
+        if self.machine.config.scope is Scope.POD and record.pod_uid is not None and pin is None:
             sizes = pod_request(record)
             answer = place_in_pod(self.ledger.books, request, self.machine.rules(), pod_sizes=sizes)
         else:
@@ -231,6 +232,7 @@ class Admission:
             message = f"keeps nodes {pin.nodes} with the old size; the new size is refused: {refusal.message}"
             states = {Phase.PLANNED: ContainerState.PINNING, Phase.DEFERRED: ContainerState.DEFERRED}
             view = Tracked(record, verdict, states.get(pin.phase, ContainerState.PINNED), message, pin.nodes)
+            view.wants_more = True
             return Decision(view, pin=view.state is ContainerState.PINNED and record.mems != pin.nodes)
         self.ledger.refuse(
             record.cgroup,

@@ -258,6 +258,9 @@ class Agent:
             self.on_kubelet()
         if rules_of_class(old) != rules_of_class(machine.config):
             self._admit([r for r in map(self._inspect, list(self.views)) if r is not None])
+        for view in [v for v in self.views.values() if v.state is ContainerState.PINNED]:
+            if view.nodes - machine.topology.with_memory:
+                self._delivery.write(view, machine)  # the pin is lost: held back until the node has memory again
         self._retry(everything=True)
 
     def due(self, now_ns: int) -> None:
@@ -466,7 +469,8 @@ class Agent:
         for view in [v for v in self.views.values() if v.state is ContainerState.DEFERRED]:
             self._delivery.write(view, self.machine)
         if self.machine.config.retry_refused:
-            refused = [v.record.cgroup for v in self.views.values() if v.state is ContainerState.REFUSED]
+            waiting = [v for v in self.views.values() if v.state is ContainerState.REFUSED or v.wants_more]
+            refused = [v.record.cgroup for v in waiting]
             self._admit([r for r in map(self._inspect, refused) if r is not None])
 
     def _name_misfits(self) -> None:

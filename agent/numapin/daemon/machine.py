@@ -11,7 +11,7 @@ from numapin.kernel.devices import read_device_node, read_interface_node
 from numapin.kernel.sysfs import read_hugepage_pools, read_node_available, read_topology
 from numapin.model.container import ContainerRecord
 from numapin.model.errors import ConfigError
-from numapin.model.memory import MEMORY, MemoryType, NodeMap, hugepages
+from numapin.model.memory import MEMORY, MemoryTable, MemoryType, NodeMap, NodeState, hugepages
 from numapin.model.nodeset import NodeId, NodeSet
 from numapin.model.plan import ProviderHints, Rules
 from numapin.model.topology import HugepagePool, Topology
@@ -32,36 +32,51 @@ def usable_nodes(topology: Topology, cpu_less_allowed: Iterable[int]) -> NodeSet
     return usable or topology.with_memory
 
 
+NO_NODES = NodeSet()
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One reading of the machine. `read` makes it, `with_pools` refreshes only what changes without an event."""
+    """
+    One reading of the machine. `read` makes it, `with_pools` refreshes only what changes without an event.
+
+    ``gone``: nodes that were used before, have no memory now, and have a reservation of their own, which counts for
+    nothing until they are back. A reservation on a node that nobody knows is an error.
+    """
 
     root: Path
     config: Config
     topology: Topology
     usable: NodeSet
     node_map: NodeMap
+    known: NodeSet = NO_NODES
+    gone: NodeSet = NO_NODES
 
     @classmethod
-    def read(cls, root: Path, config: Config) -> Machine:
+    def read(cls, root: Path, config: Config, known: NodeSet = NO_NODES) -> Machine:
         """
-        Read everything below *root*.
+        Read everything below *root*. *known* are nodes that were used before.
 
         Raises:
             KernelReadError, KernelFormatError: sysfs cannot be understood.
             ConfigError: A reservation does not fit the machine.
         """
-        return cls._of(root, config, read_topology(root))
+        return cls._of(root, config, read_topology(root), known)
 
     @classmethod
-    def _of(cls, root: Path, config: Config, topology: Topology) -> Machine:
+    def _of(cls, root: Path, config: Config, topology: Topology, known: NodeSet) -> Machine:
         usable = usable_nodes(topology, config.cpu_less_nodes)
+        gone = NodeSet.from_ids(n for n in config.reserved.nodes if n in known and n not in usable)
+        named = {n: sizes for n, sizes in config.reserved.nodes.items() if n not in gone}
+        reserved = replace(config, reserved=replace(config.reserved, nodes=named))
         try:
-            node_map = build_node_map(topology, reserved_bytes(config, topology, usable), usable)
+            node_map = build_node_map(topology, reserved_bytes(reserved, topology, usable), usable)
         except ReservationError as exc:
             keys = [(f"reserved.node.{p.node}.{p.type}", str(p)) for p in exc.problems]
             raise ConfigError(tuple((config.sources.get(k, "configuration"), k, what) for k, what in keys)) from exc
-        return cls(root, config, topology, usable, node_map)
+        nothing = {n: NodeState({MEMORY: MemoryTable(0, 0, 0, 0, 0)}, 0, NodeSet.of(n)) for n in gone}
+        with_gone = NodeMap(dict(sorted({**node_map.nodes, **nothing}.items())))  # so that the next start knows them
+        return cls(root, config, topology, usable, with_gone, known | usable, gone)
 
     def with_pools(self) -> Machine:
         """
@@ -79,7 +94,7 @@ class Machine:
         }
         if nodes == self.topology.nodes:
             return self
-        return self._of(self.root, self.config, replace(self.topology, nodes=nodes))
+        return self._of(self.root, self.config, replace(self.topology, nodes=nodes), self.known)
 
     def ceilings(
         self, sizes: Mapping[MemoryType, int], own: Mapping[NodeId, Mapping[MemoryType, int]] | None = None

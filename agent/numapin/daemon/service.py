@@ -40,8 +40,9 @@ from numapin.kernel.own import read_machine_memory, read_own_footprint
 from numapin.kernel.systemd import BOOTED, Systemd
 from numapin.kernel.watch import CgroupWatcher, RuntimeStateWatcher, UeventWatcher
 from numapin.model.checkpoint import Checkpoint
-from numapin.model.errors import CheckpointUnreadable, ExitStatus, KernelError, NumapinError
+from numapin.model.errors import CheckpointError, CheckpointUnreadable, ExitStatus, KernelError, NumapinError
 from numapin.model.memory import Books
+from numapin.model.nodeset import NodeSet
 from numapin.model.quantity import format_bytes
 from numapin.model.topology import Topology
 from numapin.state.checkpoint import CheckpointFile
@@ -92,7 +93,7 @@ class Service:
             CheckpointUnreadable: In a dry run; else the daemon waits until the checkpoint can be read.
         """
         hierarchy = find_hierarchy(self._root)
-        machine = Machine.read(self._root, self._config)
+        machine = Machine.read(self._root, self._config, self._nodes_of_before())
         _raise_descriptor_limit()
         with contextlib.ExitStack() as stack:
             stack.enter_context(DaemonLock(under(self._root, self._config.socket).with_name("lock")))
@@ -182,6 +183,15 @@ class Service:
         )
         return self._loop.run()
 
+    def _nodes_of_before(self) -> NodeSet:
+        """Nodes that an earlier run had in its books; asked only where some node has a reservation of its own."""
+        if not self._config.reserved.nodes:
+            return NodeSet()
+        with contextlib.suppress(CheckpointError):
+            before = CheckpointFile(under(self._root, self._config.state_dir) / "state.json").peek().checkpoint
+            return NodeSet() if before is None else NodeSet.from_ids(before.books.node_map.nodes)
+        return NodeSet()
+
     def _load(self, file: CheckpointFile) -> Checkpoint | None:
         """
         What an earlier run left, ``None`` where there is nothing to believe; damaged files are named.
@@ -223,7 +233,7 @@ class Service:
     def _reread_machine(self) -> None:
         self._machine_trouble = ""
         try:
-            machine = Machine.read(self._root, self._config)
+            machine = Machine.read(self._root, self._config, self._agent.machine.known)
         except NumapinError as exc:
             self._machine_trouble = f"the machine changed, and what it is now cannot be used: {exc}"
             raise
@@ -237,7 +247,7 @@ class Service:
             ConfigError: The old one stays in force.
         """
         config = load_config(self._root, self._config_file)
-        machine = Machine.read(self._root, config)
+        machine = Machine.read(self._root, config, self._agent.machine.known)
         self._config = config
         self._log = set_up_logging(config.log_level, config.log_format)
         self._agent.ledger.set_policy(config.policy.value)

@@ -150,6 +150,15 @@ def _findings(agent: Agent, about: About) -> list[tuple[str, str]]:
             ("cpu-less-nodes", f"node {outside} has memory but no CPUs and is not used; "
              "name it in nodes.cpu_less to use it"),
         )  # fmt: skip
+    if gone := agent.machine.gone:
+        found.append(("machine", f"memory is reserved for the system on node {gone}, which has none now; the "
+                      "reservation counts again when the node is back"))  # fmt: skip
+    if missing := agent.machine.config.cpu_less_nodes - agent.machine.topology.online:
+        online = agent.machine.topology.online
+        found.append(
+            ("cpu-less-nodes", f"nodes.cpu_less names node {missing}, and the nodes online are {online}; "
+             "it takes numbers of nodes, not of CPUs"),
+        )  # fmt: skip
     found += [("promise-does-not-fit", f"{o}: {s}") for o, s in misfits(agent.ledger.books).items()]
     if agent.ledger.save_error is not None:
         waits = "; no promise is made and no nodes are written until it can be" if agent.ledger.held else ""

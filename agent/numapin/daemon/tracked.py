@@ -70,6 +70,8 @@ class Tracked:
     repairs: int = 0
     repair_cause: DriftCause | None = None
     """Of the latest repair."""
+    wants_more: bool = False
+    """Its size was raised beyond what its nodes could give; tried again like a refused one."""
     contest: str = ""
     """A sentence while its repairs are slowed down."""
     unit_note: str = ""

@@ -23,6 +23,8 @@ NAMED_CANDIDATES = 5
 RECORDED_DISTANCES = 64
 POD_AFFINITY = "nodes-of-its-pod"
 """The tie-break's word when the pod's nodes were decided with its first container."""
+OWN_NODES = "own-nodes"
+"""The tie-break's word when the nodes it has are given, and only its size is another."""
 
 
 def place(books: Books, request: Request, rules: Rules) -> Plan | Refusal:
@@ -56,7 +58,12 @@ def place(books: Books, request: Request, rules: Rules) -> Plan | Refusal:
         answer = Denial(RefusalCode.UNKNOWN_TYPE)
     elif request.affinity is not None:
         given = request.affinity.mask
-        answer = Choice(given, True, POD_AFFINITY) if offers.takes(given) else Denial(RefusalCode.NO_ROOM)
+        kept = held and {b.affinity.mask for b in held} == {given}
+        answer = (
+            Choice(given, True, OWN_NODES if kept else POD_AFFINITY)
+            if offers.takes(given)
+            else Denial(RefusalCode.NO_ROOM)
+        )
     else:
         answer = choose(offers, rules, taste, width=width)
     if isinstance(answer, Denial):

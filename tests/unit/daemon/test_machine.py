@@ -75,6 +75,28 @@ def test_a_reservation_that_does_not_fit(tmp_path: Path) -> None:
     assert "2 GiB" in caught.value.problems[0][2]
 
 
+def test_a_reservation_on_a_node_that_went(tmp_path: Path) -> None:
+    """It counts for nothing while a node that was used before is away, and again when it is back; pools or not."""
+    config = replace(BARE, reserved=Reserved(0, 0, {NodeId(1): {MEMORY: GIB // 2}}))
+    write_machine(tmp_path, even(2))
+    before = Machine.read(tmp_path, config)
+    write_machine(tmp_path, even(1))
+
+    without = Machine.read(tmp_path, config, before.known)
+
+    assert (before.known, before.gone, without.gone) == (NodeSet.of(0, 1), NodeSet(), NodeSet.of(1))
+    assert list(without.node_map.nodes) == [0, 1]  # with zeros, so that the checkpoint remembers it
+    assert without.node_map.nodes[NodeId(1)].memory_map[MEMORY].allocatable == 0
+    write_machine(tmp_path, even(2))
+    again = Machine.read(tmp_path, config, without.known)
+    assert (again.node_map, again.gone) == (before.node_map, NodeSet())
+    write_machine(tmp_path, [even(2)[0], Node(1, "2-3", 0)])
+    assert Machine.read(tmp_path, config, before.known).gone == NodeSet.of(1)
+    write_machine(tmp_path, even(1))
+    with pytest.raises(ConfigError, match="not online"):
+        Machine.read(tmp_path, config)
+
+
 @pytest.mark.parametrize(
     ("file", "text"),
     [("online", "0-\n"), ("online", ""), ("node1/meminfo", "rubbish\n"), ("node1/cpulist", "x\n")],
