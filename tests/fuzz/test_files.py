@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -180,6 +181,26 @@ def test_a_user_cannot_play_a_container(tmp_path: Path) -> None:
     assert (host.mems(path), host.mems(given_away)) == ("", "0")
     assert host.reserved() == {0: 1}
     assert "made by user 1000: rootless containers are not managed" in host.view(path).message
+
+
+def test_a_container_full_of_cgroups(tmp_path: Path) -> None:
+    """However many cgroups a container makes in its own, a look at its processes opens one at a time, and not all."""
+    tree = CgroupTree(tmp_path)
+    directory = tree.add(CONTAINER, pids=(7,))
+    for k in range(1500):
+        (directory / str(k)).mkdir()
+        (directory / str(k) / "cgroup.procs").write_text(f"{1000 + k}\n")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    open_now = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 20, hard))
+    try:
+        with open_cgroup(tree.hierarchy(), CONTAINER) as cgroup:
+            pids = cgroup.pids()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert 7 in pids
+    assert 500 < len(pids) < 1500
 
 
 def test_a_damaged_document_is_not_remembered_whole(tmp_path: Path) -> None:

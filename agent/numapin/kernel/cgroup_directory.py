@@ -26,6 +26,7 @@ from numapin.kernel.files import (
 from numapin.kernel.processes import read_thread_group
 from numapin.model.errors import CgroupGone, KernelReadError, KernelWriteError
 
+_MOST_INSIDE = 1000
 _PID = re.compile(r"[0-9]{1,9}")
 
 
@@ -160,21 +161,20 @@ class CgroupDirectory:
         return text
 
     def _members(self) -> Iterator[int]:
-        pending = [os.dup(self._fd)]
-        try:
-            while pending:
-                fd = pending.pop()
-                try:
-                    yield from _processes(self.hierarchy, fd)
-                    for name in _children(fd):
-                        try:
-                            pending.append(open_beneath(fd, [name], shown=name))
-                        except KernelReadError:
-                            continue  # removed meanwhile
-                finally:
-                    os.close(fd)
-        finally:
-            for fd in pending:
+        """Processes here and below; of the cgroups inside, which their owner may make without end, the first few."""
+        pending: list[tuple[str, ...]] = [()]
+        for _ in range(_MOST_INSIDE):
+            if not pending:
+                return
+            parts = pending.pop()
+            try:
+                fd = open_beneath(self._fd, parts, shown=self._shown("/".join(parts)))
+            except KernelReadError:
+                continue  # removed meanwhile
+            try:
+                yield from _processes(self.hierarchy, fd)
+                pending += [(*parts, name) for name in _children(fd)]
+            finally:
                 os.close(fd)
 
 
