@@ -73,7 +73,7 @@ def test_b092_the_refusal_has_the_numbers(policy: TopologyPolicy) -> None:
 
 
 def test_b094_a_group_lives_as_long_as_its_last_tenant() -> None:
-    """B094: 150 on {0,1}, 5 joins; after the large one's end 10 has only the group, wider than needed, until it ends."""
+    """B094: 150 on {0,1}, 5 joins; when the large one ended, 10 has only the group, too wide, until that ends too."""
     books = given(machine(100, 100), "big", 150, "0-1")
     joined = ask(books, "small", 5, TopologyPolicy.BEST_EFFORT)
     assert isinstance(joined, Plan)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class OwnFootprint:
-    """Resident memory in bytes, CPU time in seconds since the start, and the machine's boot as wall time in seconds."""
+    """Resident memory in bytes, CPU time in seconds since the start, the machine's boot as wall time in seconds."""
 
     resident_bytes: int
     cpu_seconds: float

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from numapin.kernel.devices import read_device_node, read_interface_node
 from numapin.model.container import Device
 

@@ -52,7 +52,10 @@ def test_every_fact_of_a_config() -> None:
     assert found.limits == Limits(
         4 * GIB, GIB, 200_000, 100_000, 2048, CpuSet.parse("0-3,8"), {2 * MIB: 64 * MIB, GIB: GIB, 65536: 65536}
     )
-    assert (found.mems, found.devices) == (NodeSet.of(1), (Device("/dev/null", False, 1, 3), Device("relative", False, 1, 3)))
+    assert (found.mems, found.devices) == (
+        NodeSet.of(1),
+        (Device("/dev/null", False, 1, 3), Device("relative", False, 1, 3)),
+    )
     assert found.annotations == {"numapin.guaranteed": "true"}
 
 
@@ -191,7 +194,11 @@ def test_the_newer_document_wins() -> None:
     merged = merge_state(config, state)
 
     assert merged is not None
-    assert (merged.limits.memory_bytes, merged.devices, merged.init_pid) == (100 * MIB, (Device("/dev/x", False, 1, 3),), 7)
+    assert (merged.limits.memory_bytes, merged.devices, merged.init_pid) == (
+        100 * MIB,
+        (Device("/dev/x", False, 1, 3),),
+        7,
+    )
     assert merged.annotations["a"] == "b"
 
 
