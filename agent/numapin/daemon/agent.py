@@ -8,41 +8,27 @@ page migration, or write a cgroup it has not recognised as a container.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 from numapin.daemon.admission import Admission, Decision, foreign_mems
 from numapin.daemon.adoption import adopt
-from numapin.daemon.config import Config
 from numapin.daemon.delivery import Delivery, DriftWatch
 from numapin.daemon.drift import Repairs
-from numapin.daemon.holdings import Holdings, asks_hugepages, read_holdings
+from numapin.daemon.holdings import Holdings, asks_hugepages
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.machine import Machine
 from numapin.daemon.pinning import Outcome, Writer
+from numapin.daemon.presence import Finder, Presence, facts, rules_of_class
 from numapin.daemon.report import Counters, Reporter
 from numapin.daemon.retention import Retention
 from numapin.daemon.tracked import ContainerState, Tracked, Youngsters
 from numapin.daemon.units import UnitOutcome, Units
-from numapin.kernel.cgroupfs import Cgroup
 from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import Checkpoint
 from numapin.model.container import ContainerRecord
-from numapin.model.errors import CgroupGone, CheckpointError, CheckpointUnreadable, ConfigError, KernelError
+from numapin.model.errors import CheckpointError, CheckpointUnreadable, ConfigError, KernelError
 from numapin.model.nodeset import NodeSet
 from numapin.planner.accounting import misfits
-
-
-class Finder(Protocol):
-    """Finds containers (`numapin.kernel.discovery.Discovery`)."""
-
-    def scan(self) -> list[ContainerRecord]: ...
-
-    def inspect(self, path: str) -> ContainerRecord | None: ...
-
-    def is_kept(self, container_id: str) -> bool: ...
-
-    def open(self, path: str) -> Cgroup: ...
 
 
 class Agent:
@@ -69,7 +55,7 @@ class Agent:
         self.dry_run = dry_run
         self.views: dict[str, Tracked] = {}
         self.last_pass_ns: int | None = None
-        self._finder = finder
+        self._found = Presence(finder, reporter.log)
         self._drift = drift
         self._clock = clock
         self._reporter = reporter
@@ -89,7 +75,7 @@ class Agent:
             write=lambda view: self._delivery.write(view, self.machine), clock=clock, reporter=reporter
         )
         self._young = Youngsters()
-        self._retention = Retention(ledger, clock, reporter.log, self._exists, finder.is_kept)
+        self._retention = Retention(ledger, clock, reporter.log, self._found.exists, finder.is_kept)
         self._released = False
         self._load: Callable[[], Checkpoint | None] | None = None
         self._recovered = False
@@ -112,10 +98,10 @@ class Agent:
             checkpoint,
             ledger=self.ledger,
             retention=self._retention,
-            records={r.cgroup: r for r in self._finder.scan()},
+            records={r.cgroup: r for r in self._found.scan()},
             grace_ns=self.machine.config.release_grace_ns,
-            exists=self._exists,
-            still_there=self._still_there,
+            exists=self._found.exists,
+            still_there=self._found.still_there,
         )
         self.ledger.rebase(self.machine.node_map)
         same_boot = checkpoint.boot_id == self.ledger.boot_id
@@ -154,10 +140,10 @@ class Agent:
     def full_pass(self) -> None:
         """Look at everything: the safety net under the events, and the first look at start."""
         self.on_kubelet()
-        records = self._finder.scan()
+        records = self._found.scan()
         alive = {r.cgroup for r in records}
         missing = [view.record for path, view in self.views.items() if path not in alive]
-        self._ended([r.cgroup for r in missing if not self._still_there(r.cgroup, r.inode)])
+        self._ended([r.cgroup for r in missing if not self._found.still_there(r.cgroup, r.inode)])
         self.on_mems_written([*(r.cgroup for r in records if self._drifted(r)), *self._repairs.contested()])
         self._admit([r for r in records if self._needs_decision(r)])
         self._retry(everything=True)
@@ -168,7 +154,7 @@ class Agent:
 
     def on_created(self, paths: Iterable[str]) -> None:
         """Cgroups appeared, or their runtime's state did: look whether they are containers."""
-        found = [self._inspect(path) for path in dict.fromkeys(paths)]
+        found = [self._found.inspect(path) for path in dict.fromkeys(paths)]
         self._admit([r for r in found if r is not None and self._needs_decision(r)])
 
     def on_state(self, paths: Iterable[str]) -> None:
@@ -192,13 +178,13 @@ class Agent:
             if self.kubelet.claims(view.record):
                 self._delivery.let_go(view)
         self._released |= self.kubelet.account(self.ledger)
-        self._admit([r for r in (self._inspect(v.record.cgroup) for v in other) if r is not None])
+        self._admit([r for r in (self._found.inspect(v.record.cgroup) for v in other) if r is not None])
         self._retry(everything=True)
 
     def on_removed(self, paths: Iterable[str]) -> None:
         """Cgroups went; one that was made anew under the same path meanwhile is another container."""
         known = list(dict.fromkeys(paths))
-        self._ended([p for p in known if p in self.views and not self._lives(self.views[p])])
+        self._ended([p for p in known if p in self.views and not self._found.lives(self.views[p].record)])
         for path in known:
             self._released |= self._retention.end_of_pod(path)
         self._retry()
@@ -227,7 +213,7 @@ class Agent:
             for ended in [c for c, p in self.ledger.pins.items() if p.ended_ns is not None]:
                 self.ledger.drop(ended)
         for path in list(self.views) if paths is None else list(paths):
-            view, record = self.views[path], self._inspect(path)
+            view, record = self.views[path], self._found.inspect(path)
             if not self.undo.applies(view) or (record is not None and record.inode != view.record.inode):
                 continue
             view.record = record or view.record
@@ -257,7 +243,7 @@ class Agent:
             self.kubelet.configure(machine.config)
             self.on_kubelet()
         if rules_of_class(old) != rules_of_class(machine.config):
-            self._admit([r for r in map(self._inspect, list(self.views)) if r is not None])
+            self._admit([r for r in map(self._found.inspect, list(self.views)) if r is not None])
         for view in [v for v in self.views.values() if v.state is ContainerState.PINNED]:
             if view.nodes - machine.topology.with_memory:
                 self._delivery.write(view, machine)  # the pin is lost: held back until the node has memory again
@@ -295,13 +281,6 @@ class Agent:
 
     # ---- decisions -------------------------------------------------------------------------------------------
 
-    def _inspect(self, path: str) -> ContainerRecord | None:
-        try:
-            return self._finder.inspect(path)
-        except KernelError as exc:
-            self._log.warning("container_unreadable", cgroup=path, code=exc.code, reason=str(exc))
-            return None
-
     def _needs_decision(self, record: ContainerRecord) -> bool:
         """True for a new container, and for one with other facts than at its last decision."""
         view = self.views.get(record.cgroup)
@@ -328,7 +307,11 @@ class Agent:
         admission = Admission(
             self.machine, self.ledger, dry_run=self.dry_run, kubelet=self.kubelet, released=self.undo.reason
         )
-        decided = [admission.decide(r, self._holdings(r)) for r in self._in_order(records)]
+        pinned = self.ledger.pins.keys()
+        decided = [
+            admission.decide(r, Holdings() if r.cgroup in pinned else self._found.holdings(r))
+            for r in self._in_order(records)
+        ]
         self.ledger.drop_orphans()
         if self.ledger.dirty and not self._save():
             self.ledger.undo(mark)
@@ -380,16 +363,6 @@ class Agent:
             self.ledger.rebase(machine.node_map)
         self.machine = machine
 
-    def _holdings(self, record: ContainerRecord) -> Holdings:
-        """What a running container without a pin holds already."""
-        if not record.settled or record.cgroup in self.ledger.pins:
-            return Holdings()
-        try:
-            with self._finder.open(record.cgroup) as cgroup:
-                return read_holdings(cgroup, record)
-        except KernelError:
-            return Holdings()
-
     def _show(self, decision: Decision) -> None:
         """Make a decision's view the container's view."""
         view = decision.view
@@ -433,32 +406,6 @@ class Agent:
         for path in paths:
             self._released |= self._retention.end(path, self.machine.config.release_grace_ns)
 
-    def _exists(self, path: str) -> bool:
-        try:
-            self._finder.open(path).close()
-        except CgroupGone:
-            return False
-        except KernelError:
-            return True
-        return True
-
-    def _lives(self, view: Tracked) -> bool:
-        """True when the container's very cgroup is there: the event was about an earlier one of the same path."""
-        try:
-            with self._finder.open(view.record.cgroup) as cgroup:
-                return cgroup.inode == view.record.inode
-        except KernelError:
-            return False
-
-    def _still_there(self, path: str, inode: int) -> bool:
-        """True for a container that is there after all, or cannot be looked at now: nothing says that it ended."""
-        try:
-            record = self._finder.inspect(path)
-        except KernelError as exc:
-            self._log.warning("container_unreadable", cgroup=path, code=exc.code, reason=str(exc))
-            return True
-        return record is not None and record.inode == inode
-
     def _retry(self, *, everything: bool = False) -> None:
         """Try again what was refused or held back, when memory was released or the machine was looked at."""
         if not (self._released or everything):
@@ -471,7 +418,7 @@ class Agent:
         if self.machine.config.retry_refused:
             waiting = [v for v in self.views.values() if v.state is ContainerState.REFUSED or v.wants_more]
             refused = [v.record.cgroup for v in waiting]
-            self._admit([r for r in map(self._inspect, refused) if r is not None])
+            self._admit([r for r in map(self._found.inspect, refused) if r is not None])
 
     def _name_misfits(self) -> None:
         for owner, sentence in misfits(self.ledger.books).items():
@@ -490,22 +437,3 @@ class Agent:
             self._recovered = True
         self.counters.saves = self.ledger.saves
         return True
-
-
-def rules_of_class(config: Config) -> tuple[object, ...]:
-    """What of the configuration decides about a container's class."""
-    return config.qos_standalone, config.qos_system_containers
-
-
-def facts(record: ContainerRecord) -> tuple[object, ...]:
-    """What a decision depends on and can change while a container lives."""
-    return (
-        record.limits,
-        record.pod_limits,
-        record.parent_mems,
-        record.doubts,
-        record.name,
-        record.kind,
-        record.oci,
-        record.settled,
-    )
