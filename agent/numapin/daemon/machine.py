@@ -16,6 +16,7 @@ from numapin.model.nodeset import NodeId, NodeSet
 from numapin.model.plan import ProviderHints, Rules
 from numapin.model.topology import HugepagePool, Topology
 from numapin.planner.accounting import ReservationError, build_node_map
+from numapin.planner.classify import known_limits
 from numapin.planner.providers import cpu_hints, device_hints
 
 
@@ -129,7 +130,8 @@ class Machine:
         """What the container's CPUs and devices say about nodes, as far as the configuration asks them."""
         found: list[ProviderHints] = []
         if self.config.provider_cpus:
-            cpus = cpu_hints(record.limits.cpus, self.topology, self.usable)
+            # at the first look the runtime may not have written them yet
+            cpus = cpu_hints(known_limits(record)[0].cpus, self.topology, self.usable)
             found += [cpus] if cpus is not None else []
         if self.config.provider_devices and record.oci is not None:
             placed = [(d.path, read_device_node(self.root, d)) for d in record.oci.devices]

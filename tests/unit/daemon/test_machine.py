@@ -9,10 +9,11 @@ import pytest
 
 from numapin.daemon.config import Config, Reserved
 from numapin.daemon.machine import Machine
+from numapin.model.container import ContainerId, ContainerKind, ContainerRecord, Limits, OciFacts, Runtime
 from numapin.model.errors import ConfigError, KernelFormatError, KernelReadError
 from numapin.model.memory import MEMORY, hugepages
-from numapin.model.nodeset import NodeId, NodeSet
-from numapin.model.plan import TopologyPolicy
+from numapin.model.nodeset import CpuSet, NodeId, NodeSet
+from numapin.model.plan import Hint, TopologyPolicy
 from support.daemon import BARE
 from support.machines import GIB, MIB, NODES, Node, Pool, even, write_flat_machine, write_machine
 from support.trees import write_tree
@@ -163,3 +164,29 @@ def test_rules_carry_distances_only_when_they_count(tmp_path: Path, closest: boo
 
     assert (rules.policy, rules.prefer_closest) == (TopologyPolicy.BEST_EFFORT, closest)
     assert bool(rules.distances) == closest
+
+
+def test_cpus_that_are_not_written_yet(tmp_path: Path) -> None:
+    """At the first look the CPUs are those of the metadata, like the sizes; later the cgroup's count."""
+    write_machine(tmp_path, even(2))
+    machine = Machine.read(tmp_path, BARE)
+    told = OciFacts("config.json", Limits(memory_bytes=GIB, cpus=CpuSet.parse("3")))
+    young = ContainerRecord(
+        id=ContainerId("a" * 64),
+        name="pg",
+        cgroup="/system.slice/docker-a.scope",
+        inode=1,
+        runtime=Runtime.DOCKER,
+        kind=ContainerKind.CONTAINER,
+        limits=Limits(),
+        mems=NodeSet(),
+        effective_mems=NodeSet.of(0, 1),
+        parent_mems=NodeSet.of(0, 1),
+        oci=told,
+        settled=False,
+    )
+    (early,) = machine.hints(young)
+    (later,) = machine.hints(replace(young, limits=Limits(memory_bytes=GIB, cpus=CpuSet.parse("0")), settled=True))
+
+    assert (Hint(NodeSet.of(1), True),) == early.hints
+    assert (Hint(NodeSet.of(0), True),) == later.hints
