@@ -1,0 +1,185 @@
+"""Somebody else writes a pinned container's nodes, or gives systemd or the runtime reason to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from support.guest.machine import Guest
+from support.installed import Installation, Numapin, reserved
+from support.mems_log import MemsLog, Wrong, in_words
+from support.workloads import DOCKER, MIB, PODMAN, Box, Workloads, guaranteed
+
+SNAPSHOT = "pinned-pair"
+HELD_MIB = 20
+BY_HAND, BY_SYSTEMD, BY_RUNTIME = "by-hand-or-another-program", "systemd-unit-change", "runtime-update"
+SOON_S = 5.0
+"""A second is to be held; an emulator on a busy machine is several times slower."""
+
+RIGHT = """
+right() {  # CGROUP NODES: wait until the kernel says so
+    for try in $(seq 200); do
+        test "$(cat /sys/fs/cgroup$1/cpuset.mems /sys/fs/cgroup$1/cpuset.mems.effective | xargs)" = "$2 $2" && return
+        sleep 0.05
+    done
+    echo "$1 has $(cat /sys/fs/cgroup$1/cpuset.mems), not $2" >&2
+    return 1
+}
+"""
+
+
+@dataclass(slots=True)
+class Pair:
+    """A pinned Docker and a pinned Podman container, and the log of what was written to their cgroups."""
+
+    guest: Guest
+    numapin: Numapin
+    workloads: Workloads
+    pins: dict[str, str]
+    log: MemsLog
+
+    @property
+    def other(self) -> str:
+        """A node that neither is pinned to."""
+        return next(str(node) for node in range(4) if str(node) not in self.pins.values())
+
+    def each(self, script: str, *, times: int = 1, timeout_s: float = 300) -> None:
+        """Run *script* with $cgroup, $scope and $other set, for both; after each run the pins must come right."""
+        lines = [RIGHT, "set -e", f"for n in $(seq {times}); do"]
+        for cgroup in self.pins:
+            lines += [f"cgroup={cgroup} scope={cgroup.rpartition('/')[2]} other={self.other}", script]
+            lines += [f"right {one} {nodes}" for one, nodes in self.pins.items()]
+        self.guest.run("\n".join([*lines, "done"]), timeout_s=timeout_s)
+
+    def properties(self) -> list[str]:
+        """What systemd has been told for the two, in order."""
+        names = " ".join(cgroup.rpartition("/")[2] for cgroup in self.pins)
+        return self.guest.run(f"systemctl show --property AllowedMemoryNodes --value {names} | grep .").stdout.split()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """numapin's rows of the two, in order."""
+        found = {row["cgroup"]: row for row in self.numapin.status()["containers"]}
+        return [found[cgroup] for cgroup in self.pins]
+
+    def causes(self) -> dict[str, int]:
+        """numapin's count of repairs by cause, those that happened."""
+        return {cause: n for cause, n in self.numapin.status()["counters"]["repair_causes"].items() if n}
+
+
+@pytest.fixture(scope="module")
+def paired(machine: Guest, installed: Installation) -> Pair:
+    """Both run, hold their memory and are pinned; systemd has been told; kept as a snapshot."""
+    machine.load("installed")
+    numapin, workloads = Numapin(machine), Workloads(machine)
+    workloads.start(
+        (DOCKER, Box("indocker", guaranteed(200), HELD_MIB)), (PODMAN, Box("inpodman", guaranteed(200), HELD_MIB))
+    )
+    cgroups = {name: seen.cgroup for name, seen in workloads.look().items()}
+    numapin.wait_for(cgroups)
+    workloads.holding()
+    told = "says the same"
+    numapin.wait("systemd to be told", lambda status: all(told in (r["unit"] or "") for r in status["containers"]))
+    rows = numapin.wait_for(cgroups)
+    pins = {rows[name]["cgroup"]: ",".join(map(str, rows[name]["nodes"])) for name in ("indocker", "inpodman")}
+    pair = Pair(machine, numapin, workloads, pins, MemsLog.start(machine, pins))
+    machine.save(SNAPSHOT)
+    return pair
+
+
+@pytest.fixture
+def snapshot(paired: Pair) -> str:
+    """Tests start with both pinned."""
+    return SNAPSHOT
+
+
+@pytest.fixture
+def pair(guest: Guest, paired: Pair) -> Pair:
+    """The two, as they were in the snapshot."""
+    return paired
+
+
+def hold(pair: Pair) -> list[Wrong]:
+    """Nodes, pages and systemd's property are as pinned; gives the times that the nodes were not."""
+    for seen in pair.workloads.look().values():
+        (nodes,) = [nodes for cgroup, nodes in pair.pins.items() if seen.cgroup.startswith(cgroup)]
+        assert (nodes, nodes) == (seen.effective, seen.allowed)
+        assert seen.stray(int(nodes)) <= MIB
+    assert list(pair.pins.values()) == pair.properties()
+    assert ["pinned", "pinned"] == [row["state"] for row in pair.rows()]
+    wrong = pair.log.wrong(pair.pins)
+    assert all(one.seconds < SOON_S for one in wrong), wrong
+    return wrong
+
+
+def test_reloads(pair: Pair, record_property: Callable[[str, object], None]) -> None:
+    """Twenty times ``daemon-reload``, and after each the pins are right."""
+    pair.each("systemctl daemon-reload", times=10)
+    wrong = hold(pair)
+    record_property("figure", in_words("20 x daemon-reload", wrong))
+
+    assert len(wrong) == sum(row["repairs"] for row in pair.rows())
+
+
+def test_unit_properties(pair: Pair, record_property: Callable[[str, object], None]) -> None:
+    """Another property changes nothing; other nodes are put right in cgroup and unit, and systemd is the cause."""
+    pair.each("systemctl set-property --runtime $scope CPUWeight=50")
+    before = pair.causes()
+    pair.each('systemctl set-property --runtime "$scope" AllowedMemoryNodes=$other')
+    pair.numapin.wait("the causes", lambda s: s["counters"]["repair_causes"].get(BY_SYSTEMD) == 2, timeout_s=20)
+    pair.each("systemctl daemon-reload")
+    wrong = hold(pair)
+    record_property("figure", in_words("2 x set-property AllowedMemoryNodes", wrong))
+
+    assert {} == before
+    assert [pair.other] * 2 == [one.mems for one in wrong]
+    assert {BY_SYSTEMD: 2} == pair.causes()
+    assert [BY_SYSTEMD] * 2 == [row["repair_cause"] for row in pair.rows()]
+
+
+def test_runtime_updates(pair: Pair, record_property: Callable[[str, object], None]) -> None:
+    """``docker update`` and ``podman update`` of CPU and memory leave the nodes, and the new size is reserved."""
+    (node,) = {int(nodes) for nodes in pair.pins.values()}
+    before = reserved(pair.numapin.status())[node]
+    runtimes = "case $scope in docker*) r=docker;; *) r=podman;; esac; name=in$r\n"
+    pair.each(f"{runtimes}$r update --cpus 0.4 $name")
+    pair.each(f"{runtimes}$r update --memory 150m --memory-swap 150m $name")
+    pair.numapin.wait("Docker's new size", lambda status: reserved(status)[node] == 350 * MIB)
+    # crun leaves no sign of an update on disk: the slow pass finds it, which an administrator's reload hastens
+    pair.guest.run("systemctl reload numapin")
+    after = pair.numapin.wait("the new sizes", lambda status: reserved(status)[node] == 2 * 150 * MIB)
+    wrong = hold(pair)
+    record_property("figure", in_words("4 x docker or podman update", wrong))
+
+    assert 2 * 200 * MIB == before
+    assert [150 * MIB] * 2 == [row["request"]["memory"] for row in after["containers"]]
+    assert len(wrong) == sum(row["repairs"] for row in pair.rows())
+
+
+def test_runtime_update_of_nodes(pair: Pair) -> None:
+    """Nodes that ``docker update`` names are its owner's choice: they are taken over, and no repair stays."""
+    cgroup = next(iter(pair.pins))
+    pair.guest.run(f"docker update --cpuset-mems {pair.other} indocker", timeout_s=120)
+    status = pair.numapin.wait(
+        "the choice",
+        lambda s: any(r["cgroup"] == cgroup and r["state"] == "pinned-by-others" for r in s["containers"]),
+        timeout_s=20,
+    )
+    seen = pair.workloads.look()["indocker"]
+
+    assert pair.other == seen.effective
+    assert 200 * MIB == reserved(status)[int(pair.other)]
+
+
+def test_by_hand(pair: Pair, record_property: Callable[[str, object], None]) -> None:
+    """Five writes by hand to each are put right, pages too, and counted without naming anybody."""
+    pair.each("echo $other >/sys/fs/cgroup$cgroup/cpuset.mems", times=5)
+    wrong = hold(pair)
+    record_property("figure", in_words("10 x written by hand", wrong))
+
+    assert {BY_HAND: 10} == pair.causes()
+    assert [5, 5] == [row["repairs"] for row in pair.rows()]
+    assert [pair.other] * len(wrong) == [one.mems for one in wrong]
+    assert 0 < len(wrong) <= 10
