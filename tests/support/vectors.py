@@ -30,6 +30,8 @@ HERE = Path(__file__).resolve().parent.parent / "vectors"
 OURS = (HERE / "visible.jsonl.xz", HERE / "upstream.jsonl.xz")
 
 OUT_OF_SCOPE = ("restart:", "config:", "upstream-bug:")
+IN_SCOPE = frozenset({"restart:plain"})
+"""A restart on an unchanged machine with an unchanged configuration: the same assignments, the same pins."""
 OUT_OF_SCOPE_TAGS = frozenset({"config", "gate", "pod-level-resources", "checkpoint", "upstream-panic"})
 OPENERS: Mapping[str, Callable[..., IO[str]]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
 
@@ -46,7 +48,7 @@ def read_vectors(path: Path) -> Iterator[Json]:
 def out_of_scope(vector: Json) -> str:
     """Why a vector is not ours to agree with (a tag, or the gate it switches on); empty when it is."""
     for tag in vector["tags"]:
-        if tag in OUT_OF_SCOPE_TAGS or tag.startswith(OUT_OF_SCOPE):
+        if tag in OUT_OF_SCOPE_TAGS or (tag.startswith(OUT_OF_SCOPE) and tag not in IN_SCOPE):
             return str(tag)
     if vector["scenario"].get("gates", {}).get("PodLevelResourceManagers"):
         return "gate"

@@ -17,7 +17,7 @@ for source in (ROOT / "agent", ROOT / "tests"):
     if str(source) not in sys.path:
         sys.path.insert(0, str(source))
 
-from support.vectors import OURS, out_of_scope, read_vectors, run  # noqa: E402  the paths above come first
+from support.vectors import OURS, Json, out_of_scope, read_vectors, run  # noqa: E402  the paths above come first
 
 
 def main(arguments: list[str]) -> int:
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
             for vector in read_vectors(path):
                 if out_of_scope(vector):
                     skipped += 1
-                elif (difference := run(vector)) is None:
+                elif (difference := _replay(vector)) is None:
                     agree += 1
                 else:
                     differ += 1
@@ -38,6 +38,14 @@ def main(arguments: list[str]) -> int:
             return 2
     print(f"{agree} agree, {differ} differ, {skipped} out of scope")
     return 1 if differ else 0
+
+
+def _replay(vector: Json) -> object:
+    """The first difference, or why the vector could not be replayed: one such vector must not hide the others."""
+    try:
+        return run(vector)
+    except Exception as exc:  # noqa: BLE001 - whatever a vector does to us is a disagreement about it
+        return f"cannot be replayed: {type(exc).__name__}: {exc}"
 
 
 if __name__ == "__main__":

@@ -131,7 +131,9 @@ def decode(data: bytes, path: str | Path) -> Checkpoint:
         raise CheckpointCorrupt(shown, f"kind: expected {KIND}, found {header.kind[:60]!r}")
     if header.version != CHECKPOINT_VERSION:
         raise CheckpointWrongVersion(
-            shown, f"version: this program reads {CHECKPOINT_VERSION}, the file has {header.version}"
+            shown,
+            f"version: this program reads {CHECKPOINT_VERSION}, the file has {header.version}"
+            + ("; it was written by a newer numapin" if header.version > CHECKPOINT_VERSION else ""),
         )
     try:
         document = msgspec.json.decode(data, type=layout.Document)
