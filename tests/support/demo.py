@@ -24,7 +24,7 @@ CONTAINERS: Final = (
     ("orders-db", "--memory 400m --cpus 0.5", "Guaranteed: memory and CPU are limited"),
     ("sessions", "--memory 300m --cpus 0.5", "Guaranteed: fits beside orders-db"),
     ("search-index", "--memory 1300m --cpus 1", "Guaranteed, larger than any node: gets a group of two"),
-    ("reports", "--memory 900m --cpus 0.5", "Guaranteed, but no single node has that much left: refused"),
+    ("reports", "--memory 900m --cpus 0.5", "Guaranteed, larger than any node, and no two nodes are free: refused"),
     ("web", "--memory 200m", "Burstable: no CPU limit, so it is never restricted"),
     ("batch", "", "BestEffort: no limits at all"),
 )
@@ -92,6 +92,9 @@ def main() -> int:
                     print(LAST)
                     console.attach(guest.console_socket)
                     print("\nthe guest is gone")
+    except KeyboardInterrupt:
+        print("\ninterrupted; the guest is gone", file=sys.stderr)
+        return 130
     except GuestError as exc:
         print(f"the demonstration cannot run: {exc}", file=sys.stderr)
         return 1

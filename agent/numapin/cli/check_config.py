@@ -8,28 +8,50 @@ from pathlib import Path
 
 from numapin.daemon.config import CONFIG_FILE, Config, load_config, under
 from numapin.daemon.config_keys import KEYS, Key, show_size
-from numapin.model.errors import ExitStatus
+from numapin.model.errors import ExitStatus, KernelError
 from numapin.model.nodeset import NodeSet
 
 
 def run(args: argparse.Namespace) -> ExitStatus:
     """
-    Read the files as the daemon would and print every effective value.
+    Read the files as the daemon would, try them on this machine, and print every effective value.
 
     Raises:
-        ConfigError: Every problem.
+        ConfigError: Every problem of the files, else every reservation that this machine cannot keep.
     """
     root = Path(getattr(args, "root", None) or "/")
     file: Path | None = args.config
     config = load_config(root, file)
+    tried = _try_on_machine(root, config)
     if args.output == "json":
         from numapin.cli.json_output import print_json
 
         print_json("Config", document(config))
     else:
-        print(f"# OK: {file or under(root, CONFIG_FILE)}; the values in force:")
+        place = file or under(root, CONFIG_FILE)
+        said = f"{place}; the values in force:" if config.sources else f"nothing set in {place}; defaults:"
+        print(f"# OK: {said}")
+        print(f"# {tried}")
         print("\n".join(lines(config)))
     return ExitStatus.OK
+
+
+def _try_on_machine(root: Path, config: Config) -> str:
+    """
+    What came of it, as a sentence; a machine that cannot be read is no fault of the configuration.
+
+    Raises:
+        ConfigError: A reservation does not fit.
+    """
+    from numapin.daemon.machine import Machine
+
+    try:
+        machine = Machine.read(root, config)
+    except KernelError as exc:
+        return f"Not tried on a machine: {exc}"
+    absent = config.cpu_less_nodes - machine.topology.online
+    note = f"; nodes.cpu_less names node {absent}, which is not there" if absent else ""
+    return f"Every reservation fits this machine (node {machine.topology.online}){note}."
 
 
 def document(config: Config) -> dict[str, object]:

@@ -36,7 +36,8 @@ def run(args: argparse.Namespace) -> ExitStatus:
         document = _by_daemon(args)
     except NotRunning as exc:
         if not args.all:
-            raise
+            detail = f"{exc.detail}; one container needs it, release --all works without"
+            raise NotRunning(exc.socket, detail) from exc
         document = _from_checkpoint(args, str(exc))
     if args.output == "json":
         import json

@@ -11,6 +11,7 @@ import pytest
 from numapin.cli.check_config import run
 from numapin.daemon.config import Config, load_config
 from numapin.model.errors import ConfigError, ExitStatus
+from support.machines import even, write_machine
 from support.trees import write_tree
 
 MAIN = "etc/numapin/numapin.toml"
@@ -25,6 +26,8 @@ minimum = "1000"
 node.0 = { memory = "1Gi", hugepages-2Mi = "10Mi" }
 """
 
+GIB = 1 << 30
+
 
 def arguments(root: Path, output: str = "table", config: Path | None = None) -> argparse.Namespace:
     """The parsed command line."""
@@ -36,7 +39,7 @@ def test_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(arguments(tmp_path)) == ExitStatus.OK
     shown = capsys.readouterr().out
 
-    assert shown.startswith(f"# OK: {tmp_path / MAIN}; the values in force:\n")
+    assert shown.startswith(f"# OK: nothing set in {tmp_path / MAIN}; defaults:\n# Not tried on a machine: ")
     assert 'policy = "restricted"                    # default\n' in shown
 
 
@@ -100,9 +103,32 @@ def test_problems(tmp_path: Path) -> None:
 
 
 def test_given_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file given with --config is the one that is checked; a root is then not needed."""
+    """A file given with --config is the one that is checked."""
     file = tmp_path / "mine.toml"
     file.write_text('scope = "pod"\n')
-    run(argparse.Namespace(config=file, output="table"))
+    run(arguments(tmp_path, config=file))
 
     assert capsys.readouterr().out.startswith(f"# OK: {file};")
+
+
+def test_what_the_machine_cannot_keep(tmp_path: Path) -> None:
+    """A reservation above a node's memory, or on a node that is not there, is named as the daemon would name it."""
+    write_machine(tmp_path, even(2, memory=GIB))
+    file = tmp_path / "mine.toml"
+    file.write_text('[reserved.node.0]\nmemory = "2Gi"\n[reserved.node.5]\nmemory = "1Gi"\n')
+    with pytest.raises(ConfigError) as caught:
+        run(arguments(tmp_path, config=file))
+
+    assert [key for _, key, _ in caught.value.problems] == ["reserved.node.0.memory", "reserved.node.5.memory"]
+    assert {where for where, _, _ in caught.value.problems} == {str(file)}
+
+
+def test_what_fits_the_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The machine that was asked is named, and so is a CPU-less node that is not there."""
+    write_machine(tmp_path, even(2, memory=GIB))
+    file = tmp_path / "mine.toml"
+    file.write_text("nodes.cpu_less = [5]\n")
+    run(arguments(tmp_path, config=file))
+
+    told = "# Every reservation fits this machine (node 0-1); nodes.cpu_less names node 5, which is not there."
+    assert told in capsys.readouterr().out.splitlines()

@@ -84,22 +84,29 @@ def test_reload(numapin: Numapin) -> None:
     assert pid == numapin.unit("MainPID")["MainPID"]
 
 
-def test_removing_the_package(guest: Guest, numapin: Numapin, workloads: Workloads) -> None:
-    """Removal stops the service and leaves pins and checkpoint; purging removes what numapin wrote."""
+def test_upgrading_and_removing_the_package(guest: Guest, numapin: Numapin, workloads: Workloads) -> None:
+    """
+    Installing the package again restarts the service and leaves the pins; removing it gives the nodes back and stops
+    the service; purging removes what numapin wrote.
+    """
     workloads.start((RUNC, Box("stays", guaranteed(64))))
     cgroup = workloads.look()["stays"].cgroup
     numapin.wait_for({"stays": cgroup})
-    pinned = workloads.look()["stays"].effective
+    pinned, pid = workloads.look()["stays"].effective, numapin.unit("MainPID")["MainPID"]
 
+    guest.run("dpkg --install /root/numapin.deb", timeout_s=300)
+    row = numapin.wait_for({"stays": cgroup})["stays"]
+    upgraded, new_pid = workloads.look()["stays"], numapin.unit("MainPID")["MainPID"]
     guest.run("DEBIAN_FRONTEND=noninteractive apt-get remove --quiet --yes numapin", timeout_s=300)
     removed = workloads.look()["stays"]
     active = guest.run("systemctl is-active numapin", check=False).stdout.strip()
-    checkpoint = guest.run("test -s /var/lib/numapin/state.json", check=False).status
     guest.run("dpkg --purge numapin")
     left = guest.run("ls -d /var/lib/numapin /etc/numapin /run/numapin /usr/lib/numapin", check=False).stdout
 
     assert pinned in ("0", "1", "2", "3")
-    assert (pinned, pinned) == (removed.effective, removed.allowed)
+    assert pid != new_pid
+    assert "pinned" == row["state"]
+    assert (pinned, pinned) == (upgraded.effective, upgraded.allowed)
+    assert ("0-3", "0-3") == (removed.effective, removed.allowed)
     assert "inactive" == active
-    assert 0 == checkpoint
     assert "" == left
