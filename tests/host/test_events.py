@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from numapin.kernel.watch import CgroupWatcher, Uevent, UeventWatcher
 from numapin.model.errors import KernelError
 from numapin.model.nodeset import NodeSet
 from support.real_cgroups import ROOT, RealTree
+from support.waiting import readable
 
 pytestmark = pytest.mark.host
 INOTIFY = Path("/proc/sys/fs/inotify")
@@ -159,7 +159,7 @@ def test_uevents_of_nodes() -> None:
             node.write_text("change")
         except OSError as exc:
             pytest.skip(f"uevents cannot be asked for here: {exc}")
-        ready, _, _ = select.select([watcher], [], [], 5)
+        ready = readable(watcher, timeout_s=5)
         events = watcher.read()
 
         assert ready

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import select
 import socket
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +19,7 @@ from numapin.daemon.api import DEADLINE_NS, MAX_CONNECTIONS, MAX_REQUEST_BYTES, 
 from numapin.model.errors import AlreadyRunning, CheckpointUnwritable, ExitStatus, SocketUnusable
 from support.api import LARGE, NOW_NS, Driven, answer, line
 from support.privilege import NOBODY, public_directory
+from support.waiting import readable
 
 MEMBERS = 64_000
 """A group that no machine has."""
@@ -369,7 +369,7 @@ def ask_as(api: Driven, uid: int, gid: int, groups: list[int], verb: str) -> dic
     os.close(writer)
     data = b""
     while True:
-        ready, _, _ = select.select([reader, api.server.fileno()], [], [], 10)
+        ready = readable(reader, api.server.fileno(), timeout_s=10)
         api.pump()
         if reader in ready:
             if not (part := os.read(reader, 1 << 16)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import select
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from numapin.model.nodeset import NodeSet
 from support.cgroup_trees import GIB
 from support.daemon import BARE, Host, docker
 from support.system_bus import system_bus
+from support.waiting import readable
 
 
 def wide(host: Host, number: int) -> str:
@@ -250,7 +250,7 @@ def test_a_release_that_fails_in_a_thread(tmp_path: Path) -> None:
     host.wait_for_writes()
     host.agent.release([path])
     refusal = KernelWriteError("cpuset.mems", errno.EBUSY, "0-3")
-    assert select.select([host.writer], [], [], 60)[0]
+    assert readable(host.writer, timeout_s=60)
     host.put(path, {"cpuset.mems": "0\n"})  # as if the kernel had refused
 
     inode = host.view(path).record.inode
