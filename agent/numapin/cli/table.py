@@ -31,7 +31,10 @@ def console() -> Console:
 
     ``width`` is the terminal's, or COLUMNS, or PLAIN_WIDTH.
     """
-    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal() else PLAIN_WIDTH
+    said = os.environ.get("COLUMNS", "")
+    width: int | None = int(said) if said.isascii() and said.isdecimal() and 0 < int(said) <= PLAIN_WIDTH else None
+    if width is None:
+        width = os.get_terminal_size(sys.stdout.fileno()).columns or 80 if sys.stdout.isatty() else PLAIN_WIDTH
     return Console(width=width, markup=False, emoji=False, highlight=False)
 
 

@@ -230,10 +230,19 @@ class Admission:
         if pin is not None:
             # It grew beyond its nodes: the old promise and the pin stay, the wish is named.
             message = f"keeps nodes {pin.nodes} with the old size; the new size is refused: {refusal.message}"
-            states = {Phase.PLANNED: ContainerState.PINNING, Phase.DEFERRED: ContainerState.DEFERRED}
-            view = Tracked(record, verdict, states.get(pin.phase, ContainerState.PINNED), message, pin.nodes)
+            held_back = pin.phase is Phase.DEFERRED
+            written = record.mems == pin.nodes
+            if written and pin.phase is Phase.PLANNED:
+                self.ledger.update_pin(record.cgroup, phase=Phase.VERIFIED)
+            view = Tracked(
+                record,
+                verdict,
+                ContainerState.DEFERRED if held_back else ContainerState.PINNED,
+                message,
+                pin.nodes,
+            )
             view.wants_more = True
-            return Decision(view, pin=view.state is ContainerState.PINNED and record.mems != pin.nodes)
+            return Decision(view, pin=not held_back and not written and not self.dry_run)
         self.ledger.refuse(
             record.cgroup,
             RefusalRecord(
@@ -267,7 +276,7 @@ class Admission:
             self.ledger.set_pin(self._pin_record(record, plan.owner, plan.nodes, Phase.PLANNED, "", original, plan))
         granted = record.mems == plan.nodes and record.effective_mems == plan.nodes
         if granted and (pin is not None or not self.dry_run):
-            if pin is None or pin.phase is not Phase.VERIFIED:
+            if self.ledger.pins[record.cgroup].phase is not Phase.VERIFIED:
                 self.ledger.update_pin(record.cgroup, phase=Phase.VERIFIED)
             return Decision(Tracked(record, verdict, ContainerState.PINNED, "", plan.nodes))
         state = ContainerState.WOULD_PIN if self.dry_run else ContainerState.PINNING

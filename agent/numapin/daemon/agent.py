@@ -28,7 +28,7 @@ from numapin.model.checkpoint import Checkpoint
 from numapin.model.container import ContainerRecord
 from numapin.model.errors import CheckpointError, CheckpointUnreadable, ConfigError, KernelError
 from numapin.model.nodeset import NodeSet
-from numapin.planner.accounting import misfits
+from numapin.planner.accounting import gave_back, misfits
 
 
 class Agent:
@@ -77,6 +77,7 @@ class Agent:
         self._young = Youngsters()
         self._retention = Retention(ledger, clock, reporter.log, self._found.exists, finder.is_kept)
         self._released = False
+        self._unsaved: set[str] = set()  # containers whose last decision could not be saved: to be decided again
         self._load: Callable[[], Checkpoint | None] | None = None
         self._recovered = False
         self._adopted = False
@@ -156,6 +157,7 @@ class Agent:
         """Cgroups appeared, or their runtime's state did: look whether they are containers."""
         found = [self._found.inspect(path) for path in dict.fromkeys(paths)]
         self._admit([r for r in found if r is not None and self._needs_decision(r)])
+        self._retry()
 
     def on_state(self, paths: Iterable[str]) -> None:
         """A runtime wrote its state: the container at each path is set up, or was changed."""
@@ -286,6 +288,8 @@ class Agent:
         view = self.views.get(record.cgroup)
         if view is None or view.record.inode != record.inode or view.state is ContainerState.FAILED:
             return True
+        if record.cgroup in self._unsaved:
+            return True
         if view.state is ContainerState.FOREIGN and record.mems != view.record.mems:
             return True
         if self.kubelet is not None and self.kubelet.disagrees(view):
@@ -319,6 +323,8 @@ class Agent:
             for decision in decided:
                 self._show_unsaved(decision)
             return
+        self._unsaved.difference_update(r.cgroup for r in records)
+        self._released |= gave_back(mark.books, self.ledger.books)
         for decision in decided:
             self._show(decision)
         for decision in decided:
@@ -344,7 +350,9 @@ class Agent:
         view = decision.view
         old = self.views.get(view.record.cgroup)
         stands = old is not None and old.record.inode == view.record.inode and old.nodes
-        if not decision.pin and decision.unpin is None and view.state is not ContainerState.FOREIGN:
+        self._unsaved.add(view.record.cgroup)
+        true = bool(view.nodes) == (view.record.cgroup in self.ledger.pins)
+        if true and not decision.pin and decision.unpin is None and view.state is not ContainerState.FOREIGN:
             self._show(decision)
         elif not stands and self.ledger.save_error is not None:
             view.state, view.nodes, view.message = ContainerState.FAILED, NodeSet(), str(self.ledger.save_error)
@@ -371,6 +379,7 @@ class Agent:
             view.follow(old)
         else:
             view.seen_ns = self._clock.monotonic_ns() if self.last_pass_ns is not None else 0
+            self._young.drop(path)
         if old is not None:
             old.close()
         self.views[path] = view
@@ -399,6 +408,7 @@ class Agent:
         for path in paths:
             view = self.views.pop(path)
             self._young.drop(path)
+            self._unsaved.discard(path)
             self._repairs.forget(path)
             self._delivery.forget(view)
             if self.kubelet is not None:

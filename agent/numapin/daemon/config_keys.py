@@ -164,6 +164,8 @@ def _socket(value: object) -> Path:
     path = _path(value)
     if len(str(path).encode()) > _MAX_SOCKET_BYTES:
         raise ValueError(f"is longer than the {_MAX_SOCKET_BYTES} bytes the kernel takes for a socket")
+    if path.name in ("", "lock"):
+        raise ValueError("must name a file that is not called lock: the daemon's lock stands beside its socket")
     return path
 
 

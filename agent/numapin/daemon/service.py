@@ -248,6 +248,7 @@ class Service:
         """
         config = load_config(self._root, self._config_file)
         machine = Machine.read(self._root, config, self._agent.machine.known)
+        self._machine_trouble = ""
         self._config = config
         self._log = set_up_logging(config.log_level, config.log_format)
         self._agent.ledger.set_policy(config.policy.value)

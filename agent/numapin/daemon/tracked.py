@@ -116,15 +116,12 @@ class Youngsters:
 
     def take_due(self, now_ns: int) -> list[str]:
         """Containers whose next look is due; each call counts as a look."""
-        due = [c for c, (seen, n) in self._tries.items() if seen + RECHECK_NS[n] <= now_ns]
+        due = [c for c, (seen, n) in self._tries.items() if n < len(RECHECK_NS) and seen + RECHECK_NS[n] <= now_ns]
         for cgroup in due:
             seen, n = self._tries[cgroup]
-            if n + 1 < len(RECHECK_NS):
-                self._tries[cgroup] = (seen, n + 1)
-            else:
-                del self._tries[cgroup]
+            self._tries[cgroup] = (seen, n + 1)  # one that had its last look stays known, or it would begin anew
         return due
 
     def next_ns(self) -> int | None:
         """Monotonic time of the next look, or ``None``."""
-        return min((seen + RECHECK_NS[n] for seen, n in self._tries.values()), default=None)
+        return min((seen + RECHECK_NS[n] for seen, n in self._tries.values() if n < len(RECHECK_NS)), default=None)

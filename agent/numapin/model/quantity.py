@@ -17,7 +17,9 @@ _DECIMAL = {
 }  # fmt: skip
 _EXACT = Context(prec=128)
 """The default's 28 digits would round: a text may have 80, and a unit adds 20."""
-_QUANTITY = re.compile(r"([+-]?)(\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:([eE][+-]?\d{1,3})|([KMGTPE]i|[numkMGTPE]))?")
+_QUANTITY = re.compile(
+    r"([+-]?)(\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:([eE][+-]?\d{1,3})|([KMGTPE]i|[numkMGTPE]))?", re.ASCII
+)
 
 
 def parse_quantity(text: str) -> Decimal:

@@ -176,6 +176,17 @@ def rebase(books: Books, node_map: NodeMap) -> Books:
     return settled(Books(NodeMap(bare)), dict(books.assignments), every)
 
 
+def gave_back(before: Books, after: Books) -> bool:
+    """True when some owner's promise is smaller in *after*, or gone: what was refused may fit now."""
+    if before.assignments is after.assignments:
+        return False
+    return any(
+        sum(b.size_bytes for b in blocks) > sum(b.size_bytes for b in after.assignments.get(owner, ()))
+        for owner, blocks in before.assignments.items()
+        if after.assignments.get(owner) is not blocks
+    )
+
+
 def misfits(books: Books) -> Mapping[Owner, str]:
     """
     Owners whose promise the machine does not hold, each with a sentence; empty when everything fits.
