@@ -75,7 +75,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.vm)
 
 
-PANIC = "Kernel panic"
+DEATH = "GuestDied"
 AGAIN: list[str] = []
 """Tests that ran a second time because the emulated kernel itself had died."""
 
@@ -85,20 +85,29 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """
     Run a guest's test once more when the guest's kernel panicked under it, and say so at the end.
 
-    Seen about once in fifty runs, always in the scheduler's code patching, which the emulator does not bear; the
-    next test's `load` starts a new guest anyway. Any other failure stands.
+    Seen in some runs, always in the scheduler and before any work of ours; the next `load` starts a new guest anyway.
+    Any other failure stands, and so does a second death.
     """
     if HERE not in item.path.parents:
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
-    if any(r.failed and PANIC in r.longreprtext for r in reports):
+    if any(r.failed and DEATH in r.longreprtext for r in reports):
         AGAIN.append(item.nodeid)
+        _forget_failed_fixtures(item)
         reports = runtestprotocol(item, nextitem=nextitem, log=False)
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
+
+
+def _forget_failed_fixtures(item: pytest.Item) -> None:
+    """Let shared fixtures that failed be made again; pytest would raise their first error once more."""
+    for definitions in item._fixtureinfo.name2fixturedefs.values():  # type: ignore[attr-defined]
+        for definition in definitions:
+            if definition.cached_result is not None and definition.cached_result[2] is not None:
+                definition.cached_result = None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
