@@ -94,20 +94,12 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
     if any(r.failed and DEATH in r.longreprtext for r in reports):
         AGAIN.append(item.nodeid)
-        _forget_failed_fixtures(item)
+        item.session._setupstate.teardown_exact(None)  # shared fixtures too: what the dead guest had is made anew
         reports = runtestprotocol(item, nextitem=nextitem, log=False)
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
-
-
-def _forget_failed_fixtures(item: pytest.Item) -> None:
-    """Let shared fixtures that failed be made again; pytest would raise their first error once more."""
-    for definitions in item._fixtureinfo.name2fixturedefs.values():  # type: ignore[attr-defined]
-        for definition in definitions:
-            if definition.cached_result is not None and definition.cached_result[2] is not None:
-                definition.cached_result = None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
