@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from inotify_simple import INotify, flags
 
@@ -134,3 +134,29 @@ class Watches:
         self._paths.pop(descriptor, None)
         with contextlib.suppress(OSError):  # the kernel may have dropped it with the directory
             self._inotify.rm_watch(descriptor)
+
+
+class InotifyWatcher:
+    """What all watchers share: one descriptor, a selector's interface, a context manager."""
+
+    def __init__(self) -> None:
+        self._watches = Watches()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """Descriptor that becomes readable when it has something to take."""
+        return self._watches.fileno()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._watches.close()
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """Sentences about what cannot be watched, with the remedy."""
+        return (self._watches.finding,) if self._watches.finding else ()

@@ -6,16 +6,15 @@ Owns: which directories are watched for it. Must never: read it.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
 
-from numapin.kernel.inotify import CLOSE_WRITE, CREATE, DELETE, MOVED_FROM, MOVED_TO, Watches
+from numapin.kernel.inotify import CLOSE_WRITE, CREATE, DELETE, MOVED_FROM, MOVED_TO, InotifyWatcher
 
 _DIRECTORY = CREATE | DELETE | MOVED_FROM | MOVED_TO
 _FILE = DELETE | MOVED_FROM | MOVED_TO | CLOSE_WRITE
 """Without CREATE: a file that is only begun is told when it is closed."""
 
 
-class KubeletStateWatcher:
+class KubeletStateWatcher(InotifyWatcher):
     """
     Follows the file *path*, absolute on the machine below *root*; ``None`` follows nothing.
 
@@ -28,29 +27,10 @@ class KubeletStateWatcher:
 
     def __init__(self, root: Path, path: Path | None) -> None:
         self._root = root
-        self._watches = Watches()
+        super().__init__()
         self._parts: tuple[str, ...] = ()
         self._awaited: dict[str, str] = {}  # watched directory -> the name in it that matters
         self.follow(path)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def fileno(self) -> int:
-        """Descriptor that becomes readable when `drain` has something."""
-        return self._watches.fileno()
-
-    def close(self) -> None:
-        """Stop watching."""
-        self._watches.close()
-
-    @property
-    def findings(self) -> tuple[str, ...]:
-        """Sentences about what cannot be watched, with the remedy."""
-        return (self._watches.finding,) if self._watches.finding else ()
 
     @property
     def watched(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from numapin.kernel.cgroup_mounts import Hierarchy
 from numapin.kernel.files import list_subdirectories
-from numapin.kernel.inotify import CLOSE_WRITE, CREATE, DELETE, MODIFY, MOVED_TO, Watches
+from numapin.kernel.inotify import CLOSE_WRITE, CREATE, DELETE, MODIFY, MOVED_TO, InotifyWatcher
 from numapin.kernel.runtimes import RuntimeFiles, RuntimePaths
 from numapin.model.errors import KernelReadError
 
@@ -57,33 +57,7 @@ class Uevent:
     devpath: str
 
 
-class _Watcher:
-    """What both inotify watchers share: one descriptor, a selector's interface, a context manager."""
-
-    def __init__(self) -> None:
-        self._watches = Watches()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def fileno(self) -> int:
-        """Descriptor that becomes readable when `read` has something."""
-        return self._watches.fileno()
-
-    def close(self) -> None:
-        """Stop watching."""
-        self._watches.close()
-
-    @property
-    def findings(self) -> tuple[str, ...]:
-        """Sentences about what cannot be watched, with the remedy."""
-        return (self._watches.finding,) if self._watches.finding else ()
-
-
-class CgroupWatcher(_Watcher):
+class CgroupWatcher(InotifyWatcher):
     """
     Watches every cgroup of *hierarchy*, but nothing inside those for which *is_container_path* is true.
 
@@ -198,7 +172,7 @@ class CgroupWatcher(_Watcher):
             pending += [f"{here}/{name}" for name in reversed(names)]
 
 
-class RuntimeStateWatcher(_Watcher):
+class RuntimeStateWatcher(InotifyWatcher):
     """
     Watches where runc and crun keep state, also under containerd, Docker, CRI-O and Podman.
 
