@@ -7,6 +7,7 @@ Owns: names, options and help. Must never: import a verb's module; `main` does s
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Mapping, Sequence
 
 from numapin import __version__
@@ -125,7 +126,9 @@ def _more_pages(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 def _checkpoint(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, text in (("show", "print the file"), ("verify", "check that the file can be believed")):
-        sub = actions.add_parser(name, help=text, description=_sentence(text), allow_abbrev=False)
+        sub = actions.add_parser(
+            name, help=text, description=_sentence(text), allow_abbrev=False, formatter_class=_Help
+        )
         sub.add_argument(
             "file", nargs="?", type=path, default=DEFAULT_STATE, metavar="FILE", help="(default: %(default)s)"
         )
@@ -135,6 +138,24 @@ def _checkpoint(parser: argparse.ArgumentParser) -> None:
 def _check_config(parser: argparse.ArgumentParser) -> None:
     _config(parser)
     add_output(parser)
+
+
+class _Help(argparse.HelpFormatter):
+    """
+    argparse's help as wide as the terminal, found without ``shutil``.
+
+    One is made for each option of each start, and ``shutil`` with its archive formats would be a sixth of it.
+    """
+
+    def __init__(self, prog: str) -> None:
+        said = os.environ.get("COLUMNS", "")
+        columns = int(said) if said.isascii() and said.isdecimal() and len(said) < 6 else 0
+        if not columns:
+            try:
+                columns = os.get_terminal_size(1).columns
+            except OSError:  # not a terminal
+                columns = 0
+        super().__init__(prog, width=max(20, (columns or 80) - 2))
 
 
 VERBS: Mapping[str, Verb] = {
@@ -168,13 +189,16 @@ def build_parser(
         description="NUMA memory for containers: who is promised what, on which node, and why.",
         epilog=_EXITS,
         allow_abbrev=False,
+        formatter_class=_Help,
     )
     parser.add_argument("--version", action="version", version=f"numapin {__version__}")
     choice = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs", prog="numapin")
     for name, verb in verbs.items():
         if only not in (None, name):
             continue
-        sub = choice.add_parser(name, help=verb.help, description=_sentence(verb.help), allow_abbrev=False)
+        sub = choice.add_parser(
+            name, help=verb.help, description=_sentence(verb.help), allow_abbrev=False, formatter_class=_Help
+        )
         verb.configure(sub)
         if verb.extend is not None:
             verb.extend(sub, words)
