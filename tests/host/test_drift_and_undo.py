@@ -184,7 +184,8 @@ def test_systemd_is_told_by_the_service(tmp_path: Path, machine: CgroupTree) -> 
     cause; released: the property is gone.
     """
     path = scope(1)
-    machine.add(path, memory=15 * GIB, quota=50_000, effective="0-1")
+    machine.add(path, memory=15 * GIB, quota=50_000, effective="0-1", pids=(4_000_000,))
+    machine.process(4_000_000)
     mems = machine.cpuset / path[1:] / "cpuset.mems"
     with system_bus(machine.root) as bus:
         unit = bus.units[bus.add(path)]

@@ -186,7 +186,12 @@ class Delivery:
             self._ledger.update_pin(path, original_below=outcome.below)
 
     def _tell_unit(self, view: Tracked) -> None:
-        if self._units is not None:
+        """
+        Not while the runtime still sets the cgroup up: systemd would apply the whole unit again, its device filter
+        included, under runc's hands, and the container's start fails (BPF_PROG_ATTACH: ENOENT, seen with Docker).
+        `keep` does it when the container is settled.
+        """
+        if self._units is not None and view.record.settled:
             self._units.submit(view.record.cgroup, view.record.inode, view.nodes)
 
     def unit_done(self, view: Tracked, outcome: UnitOutcome) -> None:
