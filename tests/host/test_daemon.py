@@ -4,41 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy
 from support.running import MIB, Containers, Numapin, wait_for
 
 pytestmark = pytest.mark.host
 QUEUE = Path("/proc/sys/fs/inotify/max_queued_events")
-
-
-@pytest.fixture
-def docker(hierarchy: Hierarchy) -> Iterator[Containers]:
-    """A private parent for containers, removed afterwards whatever happened."""
-    if hierarchy.version is not CgroupVersion.V1 or not {"memory", "cpu"} <= hierarchy.controllers.keys():
-        pytest.skip("needs cpuset, memory and cpu on cgroup v1; cgroup v2 is tried in the guest")
-    containers = Containers(hierarchy)
-    containers.close()
-    try:
-        containers.open()
-        yield containers
-    finally:
-        containers.close()
-
-
-@pytest.fixture
-def numapin(tmp_path: Path) -> Iterator[Numapin]:
-    """A daemon that is not started yet."""
-    daemon = Numapin(tmp_path)
-    try:
-        yield daemon
-    finally:
-        daemon.kill()
 
 
 def test_a_container_that_appears_is_pinned(numapin: Numapin, docker: Containers) -> None:

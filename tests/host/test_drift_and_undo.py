@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from numapin.cli.main import main
 from numapin.daemon.drift import FREE_REPAIRS
-from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy
 from numapin.kernel.systemd import decode_nodes
 from numapin.model.nodeset import NodeSet
 from support.cgroup_trees import GIB, CgroupTree
@@ -22,30 +20,6 @@ from support.running import Containers, Numapin, wait_for
 from support.system_bus import system_bus
 
 pytestmark = pytest.mark.host
-
-
-@pytest.fixture
-def docker(hierarchy: Hierarchy) -> Iterator[Containers]:
-    """A private parent for containers, removed afterwards whatever happened."""
-    if hierarchy.version is not CgroupVersion.V1 or not {"memory", "cpu"} <= hierarchy.controllers.keys():
-        pytest.skip("needs cpuset, memory and cpu on cgroup v1; cgroup v2 is tried in the guest")
-    containers = Containers(hierarchy)
-    containers.close()
-    try:
-        containers.open()
-        yield containers
-    finally:
-        containers.close()
-
-
-@pytest.fixture
-def numapin(tmp_path: Path) -> Iterator[Numapin]:
-    """A daemon that is not started yet."""
-    daemon = Numapin(tmp_path)
-    try:
-        yield daemon
-    finally:
-        daemon.kill()
 
 
 def release(numapin: Numapin, *words: str) -> int:
