@@ -9,9 +9,10 @@ import errno
 import json
 import os
 import socket
+import struct
 from collections.abc import Mapping
 
-from numapin.model.errors import ExitStatus, NotPermitted, NotRunning, RequestFailed
+from numapin.model.errors import ExitStatus, NoAnswer, NotPermitted, NotRunning, RequestFailed
 
 API_VERSION = "numapin/v1"
 _MAX_ANSWER_BYTES = 256 << 20
@@ -27,15 +28,16 @@ def request(
     The daemon's result for one request; *timeout_s* bounds each step of it.
 
     Raises:
-        NotRunning: Nobody listens there, or no answer came in time.
+        NotRunning: Nobody listens there.
+        NoAnswer: A daemon holds the socket and let *timeout_s* pass.
         NotPermitted: The socket or the daemon refuses this user.
         RequestFailed: The daemon's error, or an answer that is none.
     """
     line = json.dumps({"apiVersion": API_VERSION, "verb": verb, "params": dict(params or {})}).encode() + b"\n"
     try:
         data = _exchange(str(socket_path), line, timeout_s)
-    except TimeoutError as exc:
-        raise NotRunning(str(socket_path), f"no answer within {timeout_s:g} s") from exc
+    except BlockingIOError as exc:
+        raise NoAnswer(str(socket_path), timeout_s) from exc
     except OSError as exc:
         if exc.errno in (errno.EACCES, errno.EPERM):
             raise NotPermitted(
@@ -48,7 +50,11 @@ def request(
 
 def _exchange(path: str, line: bytes, timeout_s: float) -> bytes:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.settimeout(timeout_s)
+        # The kernel's own timeouts, not settimeout(): that makes the socket non-blocking, and then connect() to a
+        # daemon whose queue is full for a moment fails at once (EAGAIN, unix(7)) where it should wait its turn.
+        limit = struct.pack("ll", int(timeout_s), int(timeout_s % 1 * 1_000_000) or 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
         sock.connect(path)
         try:
             sock.sendall(line)

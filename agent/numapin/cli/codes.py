@@ -248,6 +248,7 @@ ERRORS: Mapping[str, str] = {
     "systemd-absent": "Error. No systemd answers on the system bus; the direct write to the cgroup stands alone.",
     "no-such-unit": "Error. systemd has no unit for the container's cgroup; the direct write to it stands alone.",
     "not-running": "Error, exit 3. No daemon answers on the socket. Start it with systemctl start numapin.",
+    "no-answer": "Error. A daemon holds the socket and gave no answer in time: it is busy or hangs. Try again.",
     "already-running": "Error. Another daemon holds the lock; stop it first (systemctl stop numapin).",
     "not-permitted": "Error, exit 4. Reading needs root or the group numapin; changing needs root.",
     "socket-unusable": "Error. The API socket cannot be made; the sentence says what is in the way.",

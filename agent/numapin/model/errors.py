@@ -16,6 +16,7 @@ The error tree. Constructors take facts, ``__str__`` makes the sentence, ``code`
         CheckpointUnwritable the file cannot be saved                          exit 1
         CheckpointUnreadable the file is there and cannot be read              exit 1
       NotRunning             no daemon answers                                 exit 3
+      NoAnswer               a daemon is there and gives no answer in time     exit 1
       AlreadyRunning         another daemon holds the state                    exit 1
       NotPermitted           root needed                                       exit 4
       SocketUnusable         the API socket cannot be made                     exit 1
@@ -226,6 +227,23 @@ class NotRunning(NumapinError):
 
     def __str__(self) -> str:
         return f"no numapin daemon answers on {self.socket} ({self.detail}); start it with: systemctl start numapin"
+
+
+class NoAnswer(NumapinError):
+    """A daemon holds *socket*, but did not answer within *timeout_s* seconds."""
+
+    code = "no-answer"
+
+    def __init__(self, socket: str, timeout_s: float) -> None:
+        super().__init__(socket, timeout_s)
+        self.socket = socket
+        self.timeout_s = timeout_s
+
+    def __str__(self) -> str:
+        return (
+            f"{self.socket}: a numapin daemon is there and gave no answer within {self.timeout_s:g} s; it is busy or "
+            "hangs: try again, and look at: journalctl -u numapin"
+        )
 
 
 class AlreadyRunning(NumapinError):

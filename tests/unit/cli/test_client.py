@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from numapin.cli.client import request
-from numapin.model.errors import ExitStatus, NotPermitted, NotRunning, RequestFailed
+from numapin.model.errors import ExitStatus, NoAnswer, NotPermitted, NotRunning, RequestFailed
 from support.api import LARGE, serving
 from support.privilege import public_directory, unprivileged
 
@@ -94,10 +95,33 @@ def test_path_too_long(tmp_path: Path) -> None:
 
 
 def test_no_answer_in_time(tmp_path: Path) -> None:
-    """A daemon that does not answer is given up after the time given."""
+    """A daemon that does not answer is given up after the time given, and is not called one that does not run."""
     path = tmp_path / "api.sock"
-    with answering(path, None), pytest.raises(NotRunning, match=r"no answer within 0\.05 s"):
+    with answering(path, None), pytest.raises(NoAnswer, match=r"no answer within 0\.05 s") as caught:
         request(path, "status", timeout_s=0.05)
+
+    assert caught.value.exit_status == ExitStatus.FAILURE
+
+
+def test_full_queue(tmp_path: Path) -> None:
+    """While the daemon's queue of connections is full a client waits for its place, up to the time given."""
+    path = tmp_path / "api.sock"
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        listener.bind(str(path))
+        listener.listen(0)
+        first = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        first.connect(str(path))
+        with pytest.raises(NoAnswer):
+            request(path, "status", timeout_s=0.05)
+        answered = stack.enter_context(ThreadPoolExecutor(1)).submit(request, path, "status")
+        listener.accept()[0].close()
+        second, _ = listener.accept()
+        with second:
+            second.recv(1 << 10)
+            second.sendall(b'{"apiVersion":"numapin/v1","kind":"Answer","result":{"a":1}}\n')
+
+        assert answered.result() == {"a": 1}
 
 
 def test_closed_without_an_answer(tmp_path: Path) -> None:
