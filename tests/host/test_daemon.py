@@ -96,6 +96,28 @@ def test_sighup_reloads(numapin: Numapin, docker: Containers) -> None:
     wait_for(lambda: numapin.states(docker.parent) == {path: "pinned"})
 
 
+def test_what_waits_for_a_restart(numapin: Numapin) -> None:
+    """A reload that changes what only a restart takes up says so in log and status until it is changed back."""
+
+    def waiting() -> list[str]:
+        return [f["message"] for f in numapin.status()["findings"] if f["code"] == "needs-restart"]
+
+    numapin.start()
+    before = numapin.fixed
+    numapin.fixed = before.replace('/state"', '/elsewhere"')
+    numapin.configure("[cgroup]\nv1_memory_migrate = false")
+    numapin.signal(signal.SIGHUP)
+    wait_for(waiting)
+
+    sentence = "a change of state_dir, cgroup.v1_memory_migrate takes effect after: systemctl restart numapin"
+    assert [sentence] == waiting()
+    assert [["state_dir", "cgroup.v1_memory_migrate"]] == [one["keys"] for one in numapin.lines("needs_restart")]
+    numapin.fixed = before
+    numapin.configure("")
+    numapin.signal(signal.SIGHUP)
+    wait_for(lambda: not waiting())
+
+
 def test_a_restart_rewrites_nothing(numapin: Numapin, docker: Containers) -> None:
     """The same reservations on the same nodes, and no write at all."""
     paths = [docker.start(k) for k in range(5)]

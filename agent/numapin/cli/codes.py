@@ -204,6 +204,7 @@ FINDINGS: Mapping[str, str] = {
         "Finding. The kubelet's state file cannot be believed; what was last read from it, if anything, stands."
     ),
     "all-released": "Finding. numapin release --all was run: nothing is pinned until the daemon is started again.",
+    "needs-restart": "Finding. The configuration was changed in keys that only a restart of the service takes up.",
     "no-uevents": (
         "Finding. The kernel's device events cannot be received; memory hotplug is seen only after a restart or "
         "systemctl reload numapin."

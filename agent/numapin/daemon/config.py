@@ -88,6 +88,17 @@ class Config:
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
+AT_START = ("state_dir", "socket", "v1_memory_migrate")
+"""Fields of `Config` that a running daemon cannot change; `keep_until_restart`."""
+
+
+def keep_until_restart(old: Config, new: Config) -> tuple[Config, tuple[str, ...]]:
+    """*new* with what only a restart takes up as it was in *old*, and the keys that wait for one."""
+    waiting = [name for name in AT_START if getattr(old, name) != getattr(new, name)]
+    keys = tuple(key for key, spec in KEYS.items() if spec.field in waiting)
+    return replace(new, **{name: getattr(old, name) for name in waiting}), keys
+
+
 def under(root: Path, path: Path) -> Path:
     """*path*, which is absolute on the machine described, below *root*."""
     return root / path.relative_to("/")

@@ -17,7 +17,7 @@ from numapin.daemon.agent import Agent
 from numapin.daemon.api import ApiServer, UnknownVerb
 from numapin.daemon.api_peer import Peer
 from numapin.daemon.basis import basis_document
-from numapin.daemon.config import load_config, under
+from numapin.daemon.config import keep_until_restart, load_config, under
 from numapin.daemon.explain import Known, explain_document
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
@@ -61,6 +61,7 @@ class Service:
         self._log: Log = set_up_logging(self._config.log_level, self._config.log_format)
         self._findings: list[tuple[str, str]] = []
         self._machine_trouble = ""
+        self._restart_wanted = ""
 
     def suitability(self) -> tuple[str, ...]:
         """
@@ -154,6 +155,7 @@ class Service:
                 *(("unreadable", sentence) for sentence in discovery.problems),
                 *(("systemd-absent", units.finding) for _ in (1,) if units is not None and units.finding),
                 *(("all-released", ALL_RELEASED) for _ in (1,) if agent.undo.everything),
+                *(("needs-restart", sentence) for sentence in (self._restart_wanted,) if sentence),
                 *(("machine", sentence) for sentence in (self._machine_trouble,) if sentence),
             ],
         )
@@ -243,10 +245,12 @@ class Service:
         """
         Take a new configuration; reservations and policy count for what is decided from now on.
 
+        What only a restart takes up stays as it was and is named in log and status.
+
         Raises:
             ConfigError: The old one stays in force.
         """
-        config = load_config(self._root, self._config_file)
+        config, waiting = keep_until_restart(self._config, load_config(self._root, self._config_file))
         machine = Machine.read(self._root, config, self._agent.machine.known)
         self._machine_trouble = ""
         self._config = config
@@ -255,6 +259,11 @@ class Service:
         self._loop.pass_interval_ns = config.full_pass_interval_ns
         self._agent.on_machine(machine)
         self._log.info("configuration_reloaded", policy=config.policy.value)
+        self._restart_wanted = ""
+        if waiting:
+            keys = ", ".join(waiting)
+            self._restart_wanted = f"a change of {keys} takes effect after: systemctl restart numapin"
+            self._log.warning("needs_restart", keys=list(waiting), reason=self._restart_wanted)
 
     def _answer(self, verb: str, params: Mapping[str, object], peer: Peer) -> object:
         """One API answer; who may change something was looked at before."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numapin.daemon.config import Config, Reserved, load_config, reserved_bytes, under
+from numapin.daemon.config import Config, Reserved, keep_until_restart, load_config, reserved_bytes, under
 from numapin.daemon.config_keys import KEYS, LogFormat, LogLevel, format_duration, parse_duration
 from numapin.model.container import StandaloneQos
 from numapin.model.errors import ConfigError
@@ -43,6 +43,18 @@ def problems(root: Path, text: str) -> dict[str, str]:
 def test_no_file(tmp_path: Path) -> None:
     """Without any file the defaults are in force."""
     assert Config() == load_config(tmp_path)
+
+
+def test_kept_until_a_restart() -> None:
+    """What a running daemon cannot change stays as it was, with its keys; everything else is the new value."""
+    old = Config()
+    new = replace(old, state_dir=Path("/srv"), v1_memory_migrate=False, policy=TopologyPolicy.NONE)
+
+    assert (
+        replace(old, policy=TopologyPolicy.NONE),
+        ("state_dir", "cgroup.v1_memory_migrate"),
+    ) == keep_until_restart(old, new)
+    assert (old, ()) == keep_until_restart(old, old)
 
 
 def uncommented() -> str:
