@@ -15,8 +15,10 @@ from numapin.daemon.pinning import WriteJob, perform
 from numapin.kernel.cgroup_mounts import CgroupVersion
 from numapin.kernel.cgroupfs import open_cgroup
 from numapin.model.nodeset import NodeSet
-from support.cgroup_trees import GIB, CgroupTree
-from support.daemon import docker
+from numapin.state.codec import decode
+from support.cgroup_trees import GIB, CgroupTree, oci
+from support.checkpoints import reseal
+from support.daemon import cid, docker
 from support.fakes import FakeClock
 from support.machines import even, write_flat_machine, write_machine
 from support.real_cgroups import RealTree
@@ -129,6 +131,74 @@ def test_a_damaged_checkpoint(numapin: Numapin, machine: Path) -> None:
     (aside,) = numapin.state.parent.glob("state.json.damaged-*")
     assert str(aside) in finding["message"]
     assert aside.read_text() == "rubbish"
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["only-the-newer", "ours-as-the-generation-before"])
+def test_a_checkpoint_of_a_newer_numapin(numapin: Numapin, machine: Path, older: bool) -> None:
+    """
+    B082: after a downgrade the file is said to be of a newer numapin, kept whole under another name, and the same
+    promises are made again without a write; the next version finds the file that this one wrote.
+    """
+    path = add(CgroupTree(machine, nodes="0-1"), 1)
+    numapin.start()
+    numapin.stop()
+    before = numapin.state.read_bytes()
+    newer = reseal(
+        before.replace(b'"version":1,', b'"version":2,').replace(b'"refusals":', b'"later":{"a":1},\n"refusals":')
+    )
+    numapin.state.write_bytes(newer)
+    previous = numapin.state.with_name("state.json.1")
+    if older:
+        previous.write_bytes(before)
+    else:
+        previous.unlink(missing_ok=True)
+
+    numapin.start()
+
+    (aside,) = numapin.state.parent.glob("state.json.other-version-*")
+    (finding,) = numapin.status()["findings"]
+    reason = "version: this program reads 1, the file has 2; it was written by a newer numapin"
+    assert newer == aside.read_bytes()
+    assert finding["code"] == "checkpoint-version"
+    assert f"{reason}; kept as {aside}" in finding["message"]
+    assert numapin.lines("checkpoint_not_used")[0]["kept_as"] == str(aside)
+    assert numapin.states("/system.slice") == {path: "pinned" if older else "pinned-by-others"}
+    assert [n["memory_map"]["memory"]["reserved"] for n in numapin.status()["nodes"]] == [GIB, 0]
+    assert numapin.rows("/system.slice")[path]["nodes"] == [0]
+    assert numapin.status()["counters"]["writes"] == 0
+    numapin.stop()
+    found = decode(numapin.state.read_bytes(), numapin.state)
+    assert (found.version, list(found.containers)) == (1, [path])
+    assert quiet(numapin)
+
+
+def test_no_memory_controller(numapin: Numapin, machine: Path) -> None:
+    """
+    B056: with the controller off there is one finding and one line at the start, however often everything is looked
+    at; a container whose metadata has limits is pinned by them, one without gets nothing.
+    """
+    tree = CgroupTree(machine, nodes="0-1")
+    (machine / "sys/fs/cgroup/cgroup.controllers").write_text("cpuset cpu io pids\n")
+    told, bare = docker(1), docker(2)
+    for number, path in enumerate((told, bare), start=1):
+        tree.add(path, effective="0", controllers=False, pids=(1000 + number,))
+        tree.process(1000 + number)
+    tree.task("moby", cid(1), oci(memory=GIB, quota=50_000))
+    numapin.configure('full_pass_interval = "1s"')
+    numapin.start()
+    began = numapin.log.read_text()
+    wait_for(lambda: numapin.status()["uptime_seconds"] >= 4)
+
+    status = numapin.status()
+    assert [f["code"] for f in status["findings"]] == ["no-memory-controller"]
+    assert "boot with cgroup_enable=memory" in status["findings"][0]["message"]
+    assert len(numapin.lines("no_memory_controller")) == 1
+    assert began == numapin.log.read_text()
+    assert status["last_full_pass_seconds_ago"] < 3
+    assert numapin.states("/system.slice") == {told: "pinned"}
+    assert (tree.cpuset / bare[1:] / "cpuset.mems").read_text() == "\n"
+    assert [n["memory_map"]["memory"]["reserved"] for n in status["nodes"]] == [GIB, 0]
+    assert quiet(numapin)
 
 
 def test_hotplug_of_something_unusable(numapin: Numapin, machine: Path) -> None:

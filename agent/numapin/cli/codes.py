@@ -185,6 +185,10 @@ FINDINGS: Mapping[str, str] = {
     "memory-totals-differ": (
         "Finding. The nodes' memory does not add up to what /proc/meminfo says; the nodes' own numbers are used."
     ),
+    "no-memory-controller": (
+        "Finding. The memory controller is off or not mounted, so no cgroup shows a memory limit. Sizes come from "
+        "the containers' metadata; a container without any gets no nodes. Boot with cgroup_enable=memory."
+    ),
     "promise-does-not-fit": (
         "Finding. The machine shrank (memory, pools, reservations) below what is promised. The promise stands; "
         "all that share the short node or group are named. Make room, or restart one of them."
@@ -233,7 +237,10 @@ ERRORS: Mapping[str, str] = {
     "checkpoint-corrupt": (
         "Error. The saved state is there but its checksum or shape is wrong. numapin checkpoint verify."
     ),
-    "checkpoint-version": "Error. The saved state was written by a version with another schema.",
+    "checkpoint-version": (
+        "Error; a finding of a daemon. The saved state was written by a version with another schema. A daemon keeps "
+        "that file, whole, under the name given, and takes the state from the generation before or from the cgroups."
+    ),
     "checkpoint-unwritable": (
         "Error and finding. The saved state cannot be written (disk full, read-only). Until it can, no new "
         "promise is made and no cgroup is written; existing pins stay."

@@ -198,6 +198,11 @@ class Delivery:
         """Note whether systemd says the same as the cgroup; where it does not, the direct write stands alone."""
         if not outcome.job.nodes:
             view.unit_note = outcome.problem  # a reset
+            with contextlib.suppress(KernelError):
+                self.hold(view)
+            self.undo.after_reset(view, outcome.job.path)
+            if not view.nodes:
+                view.close()
             return
         if outcome.job.nodes != view.nodes:
             return  # overtaken

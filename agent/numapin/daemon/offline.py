@@ -12,9 +12,9 @@ from pathlib import Path
 from numapin.daemon.documents import API_VERSION, node_tables
 from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import Checkpoint, Phase
-from numapin.model.errors import CheckpointError
+from numapin.model.errors import CheckpointError, CheckpointWrongVersion
 from numapin.model.memory import Block
-from numapin.state.checkpoint import CheckpointFile
+from numapin.state.checkpoint import CheckpointFile, Damaged
 
 _STATES = {
     Phase.PLANNED: "pinning",
@@ -23,6 +23,14 @@ _STATES = {
     Phase.DEFERRED: "deferred",
     Phase.FOREIGN: "pinned-by-others",
 }
+
+
+def not_used(found: Damaged, kept: str = "") -> tuple[str, str]:
+    """The finding about a checkpoint that is not believed; a whole one of another version is not called damaged."""
+    sentence = found.reason + kept
+    if isinstance(found.error, CheckpointWrongVersion):
+        return CheckpointWrongVersion.code, sentence
+    return ("checkpoint-damaged", sentence)
 
 
 def offline_status(state: Path, why: str, clock: Clock) -> dict[str, object]:
@@ -95,7 +103,7 @@ def _look(state: Path) -> tuple[Checkpoint | None, str | None, list[dict[str, st
         loaded = CheckpointFile(state).peek()
     except CheckpointError as exc:
         return None, str(exc), []
-    findings = [{"code": "checkpoint-damaged", "message": damaged.reason} for damaged in loaded.damaged]
+    findings = [{"code": code, "message": message} for code, message in map(not_used, loaded.damaged)]
     if loaded.checkpoint is None and loaded.damaged:
         return None, loaded.damaged[0].reason, findings
     return loaded.checkpoint, None, findings

@@ -25,9 +25,11 @@ from numapin.daemon.logs import Log, set_up_logging
 from numapin.daemon.loop import Loop
 from numapin.daemon.machine import Machine
 from numapin.daemon.notify import Notifier
+from numapin.daemon.offline import not_used
 from numapin.daemon.pinning import Writer
 from numapin.daemon.release import release_document
 from numapin.daemon.report import Reporter
+from numapin.daemon.shortcomings import memory_gap, no_memory_controller
 from numapin.daemon.status import About, container_row, containers_document, status_document, summary
 from numapin.daemon.undo import ALL_RELEASED
 from numapin.daemon.units import Units
@@ -43,8 +45,6 @@ from numapin.model.checkpoint import Checkpoint
 from numapin.model.errors import CheckpointError, CheckpointUnreadable, ExitStatus, KernelError, NumapinError
 from numapin.model.memory import Books
 from numapin.model.nodeset import NodeSet
-from numapin.model.quantity import format_bytes
-from numapin.model.topology import Topology
 from numapin.state.checkpoint import CheckpointFile
 from numapin.state.lock import DaemonLock
 
@@ -141,6 +141,9 @@ class Service:
                 agent.adopt(checkpoint)
         if self._root == Path("/"):
             self._findings += memory_gap(machine.topology, read_machine_memory())
+        for code, sentence in no_memory_controller(hierarchy):
+            self._findings.append((code, sentence))
+            log.warning("no_memory_controller", code=code, reason=sentence)
         self._about = About(
             pid=os.getpid(),
             started_wall_ns=clock.wall_ns(),
@@ -203,10 +206,12 @@ class Service:
         """
         loaded = file.peek() if self._dry_run else file.load(wall_ns=self._clock.wall_ns())
         for damaged in loaded.damaged:
+            code, sentence = not_used(damaged, f"; kept as {damaged.kept_as}")
+            kept_as = str(damaged.kept_as)
             self._log.error(
-                "checkpoint_damaged", path=str(damaged.path), reason=damaged.reason, kept_as=str(damaged.kept_as)
+                "checkpoint_not_used", code=code, path=str(damaged.path), reason=damaged.reason, kept_as=kept_as
             )
-            self._findings.append(("checkpoint-damaged", f"{damaged.reason}; kept as {damaged.kept_as}"))
+            self._findings.append((code, sentence))
         return loaded.checkpoint
 
     def _kubelet_file(self, stack: contextlib.ExitStack) -> KubeletStateWatcher | None:
@@ -284,20 +289,6 @@ class Service:
                 return basis_document(self._agent.machine, self._agent.ledger.books, wall_ns=wall)
             case _:
                 raise UnknownVerb(verb)
-
-
-def memory_gap(topology: Topology, whole_bytes: int) -> list[tuple[str, str]]:
-    """A finding when the nodes and the whole machine differ in memory by more than a quarter, as some guests do."""
-    nodes = sum(n.memory_bytes for n in topology.nodes.values())
-    if topology.synthetic or abs(nodes - whole_bytes) * 4 <= whole_bytes:
-        return []
-    return [
-        (
-            "memory-totals-differ",
-            f"the nodes have {format_bytes(nodes)} together and /proc/meminfo says {format_bytes(whole_bytes)}; "
-            "the nodes' own numbers are used",
-        )
-    ]
 
 
 def _raise_descriptor_limit() -> None:

@@ -75,11 +75,15 @@ def what_stands(cgroup: Cgroup, pin: PinRecord, target: NodeSet) -> Standing:
 
 @dataclass(slots=True)
 class _Pending:
-    """A restore on its way; ``release`` when the promise ends with it."""
+    """
+    A restore on its way; ``release`` when the promise ends with it, ``again`` when systemd put our value back after
+    the first one: then its unit needs no word any more.
+    """
 
     pin: PinRecord
     target: NodeSet
     release: bool
+    again: bool = False
 
 
 class Undo:
@@ -106,6 +110,7 @@ class Undo:
         self._dry_run = dry_run
         self._released: dict[str, int] = {}  # cgroup -> inode
         self._pending: dict[str, _Pending] = {}
+        self._resets: dict[str, _Pending] = {}  # restores whose unit is being told nothing again
 
     def reason(self, record: ContainerRecord) -> str:
         """Why a container gets no pin now: it was released; empty when it was not."""
@@ -134,15 +139,33 @@ class Undo:
         target = value_before(pin, view.record.parent_mems, v1=view.record.cgroup_v1)
         if release and not self._needs_write(view, pin, target):
             return
-        self._pending[pin.cgroup] = _Pending(pin, target, release)
+        self._write(view, view.cgroup, _Pending(pin, target, release))
+
+    def _write(self, view: Tracked, cgroup: Cgroup, pending: _Pending) -> None:
+        self._pending[pending.pin.cgroup] = pending
         try:
-            held = view.cgroup.read_memory_current() or 0
+            held = cgroup.read_memory_current() or 0
         except KernelError:
             held = 0
-        job = WriteJob(view.cgroup, target, self._migrate, pin.original_below)
+        job = WriteJob(cgroup, pending.target, self._migrate, pending.pin.original_below)
         outcome = self._writer.submit(job, held)
         if outcome is not None:
             self.finish(view, outcome)
+
+    def after_reset(self, view: Tracked, path: str) -> None:
+        """
+        The unit's property was reset: where our value stands in the cgroup all the same, because systemd wrote it
+        once more or never took it out, the value from before is written again, once.
+        """
+        pending = self._resets.pop(path, None)
+        if pending is None or view.cgroup is None or view.nodes or path in self._pending:
+            return
+        try:
+            standing = what_stands(view.cgroup, pending.pin, pending.target)
+        except KernelError:
+            return  # it went, or nothing can be written either
+        if standing is Standing.OURS:
+            self._write(view, view.cgroup, _Pending(pending.pin, pending.target, release=False, again=True))
 
     def _needs_write(self, view: Tracked, pin: PinRecord, target: NodeSet) -> bool:
         """False when a release is over already: the old value or somebody else's stands, or nothing can be read."""
@@ -156,8 +179,8 @@ class Undo:
             return True
         if standing is Standing.OTHERS:
             view.message = f"{view.message}; {LEFT}"
-        if self._units is not None:
-            self._units.submit(pin.cgroup, pin.inode, NodeSet(), replaces=pin.nodes)
+        if self._units is not None and self._units.submit(pin.cgroup, pin.inode, NodeSet(), replaces=pin.nodes):
+            self._resets[pin.cgroup] = _Pending(pin, target, release=False)
         self._ledger.drop(pin.cgroup)
         self._reporter.container(view)
         return False
@@ -172,9 +195,10 @@ class Undo:
         if pending.release and problem:
             self.fail(view, problem)
             return
-        if self._units is not None:
+        if self._units is not None and not pending.again:
             kept = view.nodes if view.state is ContainerState.FOREIGN else NodeSet()
-            self._units.submit(outcome.path, outcome.inode, kept, replaces=pending.pin.nodes)
+            if self._units.submit(outcome.path, outcome.inode, kept, replaces=pending.pin.nodes):
+                self._resets[outcome.path] = pending
         if pending.release:
             self._ledger.drop(outcome.path)
             self._reporter.container(view, outcome)
@@ -211,9 +235,11 @@ class Undo:
     def cancel(self, path: str) -> None:
         """The container is pinned anew: an earlier restore is not waited for."""
         self._pending.pop(path, None)
+        self._resets.pop(path, None)
 
     def forget(self, path: str) -> None:
         """The cgroup went."""
         self._released.pop(path, None)
         self.failed.pop(path, None)
         self._pending.pop(path, None)
+        self._resets.pop(path, None)

@@ -131,7 +131,8 @@ class CheckpointFile:
 
     def load(self, *, wall_ns: int) -> Loaded:
         """
-        The best generation there is; a damaged file is renamed to ``<name>.damaged-<UTC time of wall_ns>``.
+        The best generation there is; a damaged file is renamed to ``<name>.damaged-<UTC time of wall_ns>``, a whole
+        one of another version to ``<name>.other-version-<UTC time of wall_ns>``.
 
         A damaged file on a read-only disk keeps its name until the next save, which moves it first.
 
@@ -147,7 +148,8 @@ class CheckpointFile:
         with self._reading(self.path), self._directory(create=False) as fd:
             for found in loaded.damaged:
                 name = found.path.name
-                aside = _free_name(fd, f"{name}.damaged-{stamp}")
+                word = "other-version" if isinstance(found.error, CheckpointWrongVersion) else "damaged"
+                aside = _free_name(fd, f"{name}.{word}-{stamp}")
                 try:
                     _rename_aside(fd, name, aside)
                 except OSError:

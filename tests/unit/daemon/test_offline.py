@@ -8,6 +8,8 @@ from typing import Any
 
 from numapin.daemon.offline import offline_status
 from numapin.kernel.clock import Clock
+from numapin.model.checkpoint import CHECKPOINT_VERSION
+from numapin.state.codec import encode
 from support.cgroup_trees import GIB
 from support.daemon import Host, cid, docker
 from support.machines import even
@@ -94,6 +96,18 @@ def test_the_generation_before(tmp_path: Path) -> None:
     assert found["checkpoint"]["found"] is True
     assert [f["code"] for f in found["findings"]] == ["checkpoint-damaged"]
     assert len(found["containers"]) == 3
+
+
+def test_a_checkpoint_of_a_newer_version(tmp_path: Path) -> None:
+    """What a newer numapin wrote is said to be that, not called damaged (B082)."""
+    host = served(tmp_path)
+    host.file.path.write_bytes(encode(replace(host.saved(), version=CHECKPOINT_VERSION + 1)))
+
+    found = document(host.file.path, host.clock)
+
+    (finding,) = found["findings"]
+    assert finding["code"] == "checkpoint-version"
+    assert "it was written by a newer numapin" in finding["message"]
 
 
 def test_an_unreadable_checkpoint(tmp_path: Path) -> None:

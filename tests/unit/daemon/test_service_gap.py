@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from numapin.daemon.service import memory_gap
+from numapin.daemon.shortcomings import memory_gap
 from numapin.kernel.sysfs import read_topology
 from support.machines import even, write_machine
 

@@ -321,6 +321,32 @@ def test_a_unit_is_told_nothing_again(tmp_path: Path) -> None:
         assert host.view(path).unit_note == ""
 
 
+@pytest.mark.parametrize("after", ["0-3", "0-1", "2-3"], ids=["kept", "ours-again", "somebody-elses"])
+def test_b073_the_file_after_the_property_was_reset(tmp_path: Path, after: str) -> None:
+    """
+    B073: the property says nothing and the cgroup still has our nodes, as systemd leaves them: the parent's full set
+    is written once more; what somebody else wrote meanwhile stays.
+    """
+    with system_bus(tmp_path) as bus:
+        host = Host(tmp_path)
+        host.units = Units(Systemd(tmp_path))
+        path = wide(host, 1)
+        unit = bus.units[bus.add(path)]
+        host.start()
+        host.wait_for_units()
+        bus.on_set = lambda _: host.put(path, {"cpuset.mems": f"{after}\n"})
+
+        host.agent.release([path])
+        host.wait_for_units()
+
+        assert unit.nodes == b""
+        assert host.mems(path) == (after if after == "2-3" else "0-3")
+        assert bus.calls.count("SetUnitProperties") == 2
+        assert not host.agent.undo.pending(path)
+        assert host.states() == {path: "released"}
+        assert (host.reserved(), host.watched.mems) == ({}, set())
+
+
 # ---- everything -----------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from numapin.daemon.tracked import DriftCause
 from numapin.daemon.units import UnitJob, Units, settle
 from numapin.kernel.systemd import Systemd, decode_nodes, encode_nodes
 from numapin.model.nodeset import NodeSet
-from support.daemon import Host, cri, docker
+from support.daemon import Host, cid, cri, docker
 from support.system_bus import DENIED, UNKNOWN_PROPERTY, SystemBus, Unit, system_bus
 
 ONE = NodeSet.of(1)
@@ -204,6 +204,36 @@ def test_the_direct_write_stands_alone(tmp_path: Path, trouble: str) -> None:
         assert host.log.facts("unit_not_told")["reason"] == host.view(docker(1)).unit_note
         assert host.reserved() == {0: 2}
         host.sound()
+
+
+def test_b076_no_unit_for_a_container(tmp_path: Path) -> None:
+    """
+    B076: a Podman container of the cgroupfs driver has no unit, nor has one with a scope's name that systemd does not
+    know: both are written directly in the same pass as one that has its unit, and only that one is told.
+    """
+    plain, unknown, known = f"/libpod_parent/libpod-{cid(1)}", f"/machine.slice/libpod-{cid(2)}.scope", docker(3)
+    with system_bus(tmp_path) as bus:
+        host = host_with(bus, known)
+        for path in (plain, unknown):
+            host.guaranteed(path, 2)
+        host.start()
+        assert [host.mems(path) for path in (plain, unknown, known)] == ["0", "0", "0"]
+        host.wait_for_units()
+        host.agent.flush()
+
+        assert host.states() == dict.fromkeys((plain, unknown, known), "pinned")
+        assert [host.mems(path) for path in (plain, unknown, known)] == ["0", "0", "0"]
+        assert host.reserved() == {0: 6}
+        assert list(bus.units) == [known.rpartition("/")[2]]
+        assert told(bus, known) == NodeSet.of(0)
+        assert bus.calls.count("SetUnitProperties") == 1
+        saved = host.saved().containers
+        assert [saved[path].unit for path in (plain, unknown, known)] == [None, None, known.rpartition("/")[2]]
+        assert host.view(plain).unit_note == ""
+        assert host.view(unknown).unit_note == (
+            f"systemd has no unit libpod-{cid(2)}.scope: another cgroup driver made it"
+        )
+        assert {level for level, _, _ in host.log.lines} == {"info"}
 
 
 def test_no_bus_is_one_finding(tmp_path: Path) -> None:

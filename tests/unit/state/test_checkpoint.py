@@ -264,6 +264,8 @@ def test_other_version_is_kept_aside(path: Path) -> None:
 
     assert found.checkpoint is None
     assert isinstance(found.damaged[0].error, CheckpointWrongVersion)
+    assert found.damaged[0].kept_as == path.with_name("state.json.other-version-20260101T000000Z")
+    file.save(THIRD)
     assert newer == found.damaged[0].kept_as.read_bytes()
 
 
