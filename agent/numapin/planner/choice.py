@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from numapin.model.plan import Hint, ProviderHints, RefusalCode, Rules, TopologyPolicy
 from numapin.planner.offers import Offers
+from numapin.planner.overlaps import Overlaps
 from numapin.planner.ties import Taste
 
 MERGED_SETS = 4_096
@@ -149,18 +150,8 @@ def _compromise(offers: Offers, entries: Sequence[Entry], wanted: int, taste: Ta
 
     This is the Topology Manager's order among results that are not preferred.
     """
-    masks = {entry.mask for entry in entries}
-    sizes = {mask: offers.sizes_within(mask).nearest(wanted) for mask in masks}
-    possible = {size for found in sizes.values() for size in found}
-    if not possible:
-        return None
-    size = min(possible, key=lambda s: (s != wanted, s > wanted, -s if s < wanted else s))
-    found = [
-        best
-        for mask, its in sizes.items()
-        if size in its and (best := offers.best_within(mask, size, taste)) is not None
-    ]
-    return min(found, key=taste.key, default=None)
+    masks = (ANY if entry.mask is None else entry.mask for entry in entries)
+    return Overlaps(offers, masks).best(wanted, taste)
 
 
 def kubelet_reason(code: RefusalCode, policy: TopologyPolicy, hints: Sequence[ProviderHints]) -> str:

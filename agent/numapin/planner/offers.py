@@ -8,7 +8,6 @@ several nodes that are all unused, which become a group. Must never: list all se
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from numapin.model.memory import Books, MemoryType, NodeState
 from numapin.model.nodeset import NodeId, NodeSet
@@ -16,24 +15,6 @@ from numapin.model.plan import Request
 from numapin.planner.subsets import Search
 from numapin.planner.ties import Taste, best_subset
 from numapin.planner.witness import EXHAUSTIVE_NODES, Steps, Vector
-
-
-@dataclass(frozen=True, slots=True)
-class Sized:
-    """How many nodes the results of one family of sets have: *exact* sizes, and every size from *low* to *high*."""
-
-    exact: frozenset[int]
-    low: int
-    high: int
-
-    def nearest(self, wanted: int) -> tuple[int, ...]:
-        """*wanted* itself, else the largest below and the smallest above, as far as they exist."""
-        if wanted in self.exact or self.low <= wanted <= self.high:
-            return (wanted,)
-        spans = (self.low, self.high) if self.low <= self.high else ()
-        below = max((s for s in (*self.exact, *spans) if s < wanted), default=None)
-        above = min((s for s in (*self.exact, *spans) if s > wanted), default=None)
-        return tuple(s for s in (below, above) if s is not None)
 
 
 class Offers:
@@ -66,8 +47,8 @@ class Offers:
             self.allocatable[n], self.offered[n] = self._vectors(n, nodes[n])
         self.alone = [n for n in self.ids if len(nodes[n].cells) == 1]
         self.unused = [n for n in self.alone if not nodes[n].number_of_assignments]
-        self._alone = sum(1 << n for n in self.alone)
-        self._unused = sum(1 << n for n in self.unused)
+        self.unused_mask = sum(1 << n for n in self.unused)
+        self.fitting = sum(1 << n for n in self.alone if self.enough(self.offered[n]))
         cells = {nodes[n].cells.mask for n in self.ids if len(nodes[n].cells) > 1}
         self.groups = {g: self._group_offer(books, g) for g in sorted(cells) if not g & ~self.all}
         self.inexact = False
@@ -124,19 +105,19 @@ class Offers:
         if mask & ~self.all or not mask:
             return False
         if mask & (mask - 1) == 0:
-            return bool(mask & self._alone) and self.enough(self.offered[NodeId(mask.bit_length() - 1)])
-        return not mask & ~self._unused and self.enough(self._sum(NodeSet(mask)))
+            return bool(mask & self.fitting)
+        return not mask & ~self.unused_mask and self.enough(self.free_of(NodeSet(mask)))
 
     def narrowest(self, taste: Taste, *, containing: int = 0) -> int | None:
         """The set of fewest nodes that may take the request and holds *containing*, best by *taste*."""
-        singles = [1 << n for n in self.alone if not containing & ~(1 << n) and self.enough(self.offered[n])]
-        if singles:
-            return min(singles, key=taste.key)
+        singles = self.fitting & containing if containing else self.fitting
+        if singles and not containing & (containing - 1):
+            return singles & -singles if taste.plain else min((1 << n for n in NodeSet(singles)), key=taste.key)
         found = [g for g, offer in self.groups.items() if not containing & ~g and self.enough(offer)]
         size = min((g.bit_count() for g in found), default=len(self.ids) + 1)
-        if not containing & ~self._unused:
+        if not containing & ~self.unused_mask:
             pool = [n for n in self.unused if not containing >> n & 1]
-            held = self._sum(n for n in self.unused if containing >> n & 1)
+            held = self.free_of(n for n in self.unused if containing >> n & 1)
             search = self._search(pool, held)
             rest = search.fewest()
             self.inexact |= not search.exact
@@ -152,7 +133,7 @@ class Offers:
         """True when another set of as many nodes may take the request too (above ten unused nodes: perhaps)."""
         size = mask.bit_count()
         if size == 1:
-            return any(1 << n != mask and self.enough(self.offered[n]) for n in self.alone)
+            return bool(self.fitting & ~mask)
         if any(g != mask and g.bit_count() == size and self.enough(offer) for g, offer in self.groups.items()):
             return True
         pool = [n for n in self.unused if not mask >> n & 1 or mask in self.groups]
@@ -163,28 +144,17 @@ class Offers:
         pools = [pool] if mask in self.groups else [[n for n in self.unused if n != m] for m in NodeSet(mask)]
         return any(self._search(p, (0,) * len(self.need)).can(size) for p in pools)
 
-    def sizes_within(self, within: int | None) -> Sized:
-        """Sizes of (set that may take the request) ∩ *within*, empty intersections left out; ``None``: any node."""
-        mask = self.all if within is None else within
-        exact = {1 for n in self.alone if mask >> n & 1 and self.enough(self.offered[n])}
-        exact |= {(g & mask).bit_count() for g, offer in self.groups.items() if g & mask and self.enough(offer)}
-        search, pool, outside = self._within(mask)
+    def fewest_part(self, mask: int, total: Vector) -> int:
+        """Fewest unused nodes inside *mask* with which all outside it are enough; *total* is what all have."""
+        search, pool = self._within(mask, total)
         low = search.fewest()
         self.inexact |= not search.exact
-        if low is None:
-            return Sized(frozenset(exact), 1, 0)
-        return Sized(frozenset(exact), max(low, 1 if outside else 2), len(pool))
+        return len(pool) + 1 if low is None else low
 
-    def best_within(self, within: int | None, size: int, taste: Taste) -> int | None:
-        """Best of the intersections that `sizes_within` counts with exactly *size* nodes."""
-        mask = self.all if within is None else within
-        found = [1 << n for n in self.alone if size == 1 and mask >> n & 1 and self.enough(self.offered[n])]
-        found += [g & mask for g, o in self.groups.items() if (g & mask).bit_count() == size and self.enough(o)]
-        search, pool, outside = self._within(mask)
-        if size >= (1 if outside else 2):
-            best = self._best(search, pool, size, 0, taste)
-            found += [best] if best is not None else []
-        return min(found, key=taste.key, default=None)
+    def best_part(self, mask: int, total: Vector, size: int, taste: Taste) -> int | None:
+        """The best *size* unused nodes inside *mask* with which all outside it are enough."""
+        search, pool = self._within(mask, total)
+        return self._best(search, pool, size, 0, taste)
 
     def together(self) -> int | None:
         """Fewest nodes whose free memory would do if there were no group rule; for sentences about refusals."""
@@ -193,11 +163,10 @@ class Offers:
         chosen = search.smallest(size) if size else None
         return None if chosen is None else sum(1 << self.ids[i] for i in chosen)
 
-    def _within(self, mask: int) -> tuple[Search, list[NodeId], bool]:
-        """Search for the part inside *mask*, when all unused nodes outside may lend theirs."""
+    def _within(self, mask: int, total: Vector) -> tuple[Search, list[NodeId]]:
         pool = [n for n in self.unused if mask >> n & 1]
-        outside = [n for n in self.unused if not mask >> n & 1]
-        return self._search(pool, self._sum(outside)), pool, bool(outside)
+        inside = self.free_of(pool)
+        return self._search(pool, tuple(t - i for t, i in zip(total, inside, strict=True))), pool
 
     def _search(self, pool: Sequence[NodeId], held: Vector) -> Search:
         missing = tuple(n - h for n, h in zip(self.need, held, strict=True))
@@ -213,7 +182,8 @@ class Offers:
             self.inexact |= not search.exact
         return self._known[key]
 
-    def _sum(self, nodes: Iterable[NodeId]) -> Vector:
+    def free_of(self, nodes: Iterable[NodeId]) -> Vector:
+        """What the nodes offer together."""
         total = [0] * len(self.need)
         for n in nodes:
             for t, value in enumerate(self.offered[n]):

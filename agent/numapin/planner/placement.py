@@ -153,7 +153,7 @@ def _affinities(books: Books, owners: tuple[Owner, ...]) -> NodeSet:
 def _candidates(offers: Offers, chosen: int) -> tuple[NodeSet, ...]:
     """The chosen set, or the best one that was turned down, then other sets that could take the request."""
     found = [chosen] if chosen else []
-    fitting = (1 << n for n in offers.alone if offers.enough(offers.offered[n]))
+    fitting = (1 << n for n in NodeSet(offers.fitting))
     for mask in chain(fitting, (g for g, offer in offers.groups.items() if offers.enough(offer))):
         if len(found) == NAMED_CANDIDATES:
             break

@@ -7,17 +7,18 @@ already uses, then the numerically smallest set. Must never: prefer a set of mor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from heapq import heappush, heappushpop
 from math import comb
+from operator import add, itemgetter, sub
 
 from numapin.model.nodeset import NodeId, NodeSet
 from numapin.planner.subsets import Search
 from numapin.planner.witness import EXHAUSTIVE_NODES, Steps, Vector
 
-COMPARED_SETS = 2_100
-"""So many sets are compared one by one; all pairs of 64 nodes are below it, and so are all sets of ten."""
+COMPARED_PAIRS = 34_000
+"""Sets are compared one by one while they have no more pairs than this: 2 of 90 nodes, 3 of 29, 5 of 13."""
 SEED_LOOK_UPS = 5_000
 """Distances looked up around starting nodes; for more than about 70 nodes in a set closeness is not weighed."""
 KEPT_WANTED = 12
@@ -26,6 +27,7 @@ UNREACHABLE = 255
 """Distance of a pair the kernel gives no distance for: its own word for unreachable."""
 
 Weight = tuple[int, int, int]
+Key = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +50,21 @@ class Taste:
         if not self.distances:
             return 0
         ids = list(NodeSet(mask))
-        rows = [self.distances.get(n, {}) for n in ids]
-        return sum(row.get(n, UNREACHABLE) for row in rows for n in ids)
+        if len(ids) < 2:
+            return sum(self.distances.get(n, {}).get(n, UNREACHABLE) for n in ids)
+        return sum(map(sum, _rows(self.distances, ids)))
 
-    def key(self, mask: int) -> tuple[int, int, int, int, int]:
-        """Sort key of a set among equally large ones; the smallest wins."""
+    def wanted(self, mask: int) -> Weight:
+        """The set's weights, negative: the smallest wins."""
         own = resident = ended = 0
-        for node, weight in self.weights.items():
-            if mask >> node & 1:
+        for node in NodeSet(mask) if self.weights else ():
+            if weight := self.weights.get(node):
                 own, resident, ended = own - weight[0], resident - weight[1], ended - weight[2]
-        return self.distance(mask), own, resident, ended, mask
+        return own, resident, ended
+
+    def key(self, mask: int) -> Key:
+        """Sort key of a set among equally large ones; the smallest wins."""
+        return self.distance(mask), *self.wanted(mask), mask
 
     def deciding(self, winner: int, plainest: int) -> str:
         """Name of the rule that put *winner* before *plainest*, the set that the ids alone would give."""
@@ -68,6 +75,49 @@ class Taste:
             if mine != other:
                 return name
         return "lowest-node-ids"
+
+
+def _rows(distances: Mapping[NodeId, Mapping[NodeId, int]], ids: Sequence[NodeId]) -> Iterable[tuple[int, ...]]:
+    """Distances of every one of *ids* (two at least) to all of them, in this order."""
+    try:
+        pick = itemgetter(*ids)
+        return [pick(row) for row in pick(distances)]
+    except KeyError:
+        nothing: Mapping[NodeId, int] = {}
+        return [tuple([distances.get(a, nothing).get(b, UNREACHABLE) for b in ids]) for a in ids]
+
+
+def _compared(search: Search, ids: Sequence[int], k: int, base: int, taste: Taste) -> int | None:
+    """The best of all sets of *k*; one that is further apart than the best so far is left before it is complete."""
+    size, bits, caps = len(ids), [1 << n for n in ids], search.caps
+    apart: list[list[int]] = []
+    if taste.distances and k > 1:
+        rows = _rows(taste.distances, [NodeId(n) for n in ids])
+        apart = [list(map(add, row, column)) for row, column in zip(rows, zip(*rows, strict=True), strict=True)]
+    best: Key | None = None
+
+    def extend(first: int, picks: int, mask: int, far: int, adds: Sequence[int], missing: Sequence[int]) -> None:
+        """*adds* is what each node would add to the distance *far* of what *mask* has already."""
+        nonlocal best
+        for i in range(first, size - picks + 1):
+            then = far + adds[i]
+            if best is not None and then > best[0]:
+                continue
+            left = list(map(sub, missing, caps[i]))
+            if picks > 1:
+                extend(
+                    i + 1, picks - 1, mask | bits[i], then, list(map(add, adds, apart[i])) if apart else adds, left
+                )
+            elif max(left, default=0) <= 0:
+                key = (then, *taste.wanted(mask | bits[i]), mask | bits[i])
+                if best is None or key < best:
+                    best = key
+
+    if k == 0:
+        return None if search.need else base
+    start = taste.distance(base)
+    extend(0, k, base, start, [taste.distance(base | bit) - start for bit in bits], search.need)
+    return None if best is None else best[-1]
 
 
 def best_subset(search: Search, ids: Sequence[int], k: int, base: int, taste: Taste, steps: Steps) -> int | None:
@@ -84,21 +134,15 @@ def best_subset(search: Search, ids: Sequence[int], k: int, base: int, taste: Ta
         return None if found is None else base | _mask(ids, found)
     if k > size:
         return None
-    if size <= EXHAUSTIVE_NODES or comb(size, k) <= COMPARED_SETS:
-        columns = [([cap[t] for cap in search.caps].__getitem__, need) for t, need in enumerate(search.need)]
-        fitting = [
-            base | _mask(ids, chosen)
-            for chosen in combinations(range(size), k)
-            if all(sum(map(column, chosen)) >= need for column, need in columns)
-        ]
-        return min(fitting, key=taste.key, default=None)
+    if size <= EXHAUSTIVE_NODES or comb(size, k) * k * k <= COMPARED_PAIRS:
+        return _compared(search, ids, k, base, taste)
     plainest = search.smallest(k)
     if plainest is None:
         return None
     search.give_up()
     found_masks = [base | _mask(ids, plainest)]
     if taste.distances:
-        found_masks += _around_seeds(search, ids, k, base, taste, steps)
+        found_masks += _around_seeds(search, ids, k, base, taste)
     else:
         found_masks.append(_keep_wanted(search, ids, k, base, taste, steps))
     return min(found_masks, key=taste.key)
@@ -111,26 +155,39 @@ def _mask(ids: Sequence[int], positions: Sequence[int]) -> int:
     return mask
 
 
-def _around_seeds(search: Search, ids: Sequence[int], k: int, base: int, taste: Taste, steps: Steps) -> list[int]:
+def _around_seeds(search: Search, ids: Sequence[int], k: int, base: int, taste: Taste) -> list[int]:
     """For some starting nodes: the k most ample of the nearest nodes, as few of these as are enough."""
     size = len(ids)
     seeds = min(size, SEED_LOOK_UPS // (k * k + size))
     if not seeds:
         return []
+    columns = [(cap, need) for need, cap in zip(search.need, zip(*search.caps, strict=True), strict=True)]
+    worth = [sum(cap[i] / need for cap, need in columns) for i in range(size)]
     found = []
     for seed in range(0, size, max(1, size // seeds)):
         row = taste.distances.get(NodeId(ids[seed]), {})
-        near = sorted(range(size), key=lambda i: (i != seed, row.get(NodeId(ids[i]), UNREACHABLE), i))
-        reach = k
-        while reach < 2 * size:
-            inside = sorted(near[:reach])
-            part = Search([search.caps[i] for i in inside], search.need, steps)
-            chosen = part.smallest(k)
-            if chosen is not None:
-                found.append(base | _mask(ids, [inside[c] for c in chosen]))
-                break
-            reach *= 2
+        far = [row.get(NodeId(n), UNREACHABLE) for n in ids]
+        far[seed] = -1
+        chosen = _grown_until_enough(search, sorted(range(size), key=far.__getitem__), worth, k)
+        if chosen:
+            found.append(base | _mask(ids, chosen))
     return found
+
+
+def _grown_until_enough(search: Search, near: Sequence[int], worth: Sequence[float], k: int) -> list[int]:
+    """The *k* of most worth among the first of *near*, of as few as are enough; empty when *k* of all are not."""
+    kept: list[tuple[float, int]] = []
+    missing = list(search.need)
+    for i in near:
+        if len(kept) < k:
+            heappush(kept, (worth[i], i))
+            missing = list(map(sub, missing, search.caps[i]))
+        elif worth[i] > kept[0][0]:
+            _, out = heappushpop(kept, (worth[i], i))
+            missing = list(map(add, map(sub, missing, search.caps[i]), search.caps[out]))
+        if len(kept) == k and max(missing, default=0) <= 0:
+            return [i for _, i in kept]
+    return []
 
 
 def _keep_wanted(search: Search, ids: Sequence[int], k: int, base: int, taste: Taste, steps: Steps) -> int:
