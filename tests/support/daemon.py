@@ -12,6 +12,7 @@ from numapin.daemon.agent import Agent
 from numapin.daemon.config import Config, Reserved
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
+from numapin.daemon.leftovers import LOOK_NS
 from numapin.daemon.logs import Log
 from numapin.daemon.machine import Machine
 from numapin.daemon.pinning import Writer
@@ -209,6 +210,11 @@ class Host:
         """Stop and start."""
         self.stop()
         return self.start()
+
+    def look_for_leftovers(self) -> None:
+        """Two seconds pass: what was pinned meanwhile is looked at once more."""
+        self.clock.advance(ns=LOOK_NS)
+        self.agent.due(self.clock.monotonic_ns())
 
     def wait_for_writes(self) -> None:
         """Take what the writer's threads did, as the loop would; a minute at most."""

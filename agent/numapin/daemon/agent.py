@@ -16,6 +16,7 @@ from numapin.daemon.drift import Repairs
 from numapin.daemon.holdings import Holdings, asks_hugepages
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
+from numapin.daemon.leftovers import Leftovers
 from numapin.daemon.machine import Machine
 from numapin.daemon.pinning import Outcome, Writer
 from numapin.daemon.presence import Finder, Presence, facts, rules_of_class
@@ -60,12 +61,14 @@ class Agent:
         self._clock = clock
         self._reporter = reporter
         self._log = reporter.log
+        self._leftovers = Leftovers(clock, reporter.log)
         self._delivery = Delivery(
             opener=finder,
             drift=drift,
             ledger=ledger,
             writer=writer,
             reporter=reporter,
+            leftovers=self._leftovers,
             migrate_v1=migrate_v1,
             dry_run=dry_run,
             units=units,
@@ -151,6 +154,7 @@ class Agent:
         if self._adopted:
             self._adopted = False
             self._name_misfits()  # not before: a container may have come back with another size
+        self._look_at_leftovers([path for path, view in self.views.items() if view.left])
         self.last_pass_ns = self._clock.monotonic_ns()
 
     def on_created(self, paths: Iterable[str]) -> None:
@@ -256,12 +260,18 @@ class Agent:
         if paths := self._young.take_due(now_ns):
             self.on_created(paths)
         self.on_mems_written(self._repairs.take_due(now_ns))
+        self._look_at_leftovers(self._leftovers.take_due(now_ns))
         self._released |= self._retention.take_due(now_ns)
         self._retry()
 
+    def _look_at_leftovers(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            if (view := self.views.get(path)) is not None and view.state is ContainerState.PINNED:
+                self._leftovers.look(view)
+
     def next_due_ns(self) -> int | None:
         """Monotonic time of the next `due`, or ``None``."""
-        times = (self._retention.next_ns(), self._young.next_ns(), self._repairs.next_ns())
+        times = (self._retention.next_ns(), self._young.next_ns(), self._repairs.next_ns(), self._leftovers.next_ns())
         return min((t for t in times if t is not None), default=None)
 
     def flush(self) -> None:

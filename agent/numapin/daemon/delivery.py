@@ -10,6 +10,7 @@ import contextlib
 from typing import Protocol
 
 from numapin.daemon.ledger import Ledger
+from numapin.daemon.leftovers import Leftovers
 from numapin.daemon.machine import Machine
 from numapin.daemon.pinning import Outcome, WriteJob, Writer
 from numapin.daemon.report import Reporter
@@ -53,6 +54,7 @@ class Delivery:
         ledger: Ledger,
         writer: Writer,
         reporter: Reporter,
+        leftovers: Leftovers,
         migrate_v1: bool,
         dry_run: bool,
         units: Units | None = None,
@@ -66,6 +68,7 @@ class Delivery:
         self._ledger = ledger
         self._writer = writer
         self._reporter = reporter
+        self._leftovers = leftovers
         self._migrate = migrate_v1
         self._dry_run = dry_run
 
@@ -92,6 +95,7 @@ class Delivery:
         with contextlib.suppress(KernelError):
             if self.hold(view) is not None:
                 self._drift.watch_mems(view.record.cgroup)
+                self._leftovers.pinned(view.record.cgroup)
                 pin = self._ledger.pins.get(view.record.cgroup)
                 if pin is not None and pin.unit is None:
                     self._tell_unit(view)
@@ -170,6 +174,7 @@ class Delivery:
             counters.pins += 1
             self._ledger.update_pin(path, phase=Phase.VERIFIED, message=view.message)
             self._keep_masks(path, outcome)
+            self._leftovers.pinned(path)
             self._tell_unit(view)
             self._reporter.container(view, outcome)
         elif outcome.error is None and seen is not None and seen.mems != outcome.nodes:
@@ -264,6 +269,7 @@ class Delivery:
     def forget(self, view: Tracked) -> None:
         """The cgroup went: let go of its directory and its watch."""
         self._drift.unwatch_mems(view.record.cgroup)
+        self._leftovers.forget(view.record.cgroup)
         self.undo.forget(view.record.cgroup)
         view.close()
 

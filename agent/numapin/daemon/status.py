@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from numapin import __version__
 from numapin.daemon.agent import Agent
 from numapin.daemon.documents import API_VERSION, node_tables
+from numapin.daemon.leftovers import sentence
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.model.container import ContainerKind, QosClass
 from numapin.planner.accounting import misfits
@@ -52,7 +53,8 @@ def container_row(view: Tracked) -> dict[str, object]:
         "nodes": list(view.nodes),
         "allowed_nodes": list(record.parent_mems),
         "state": view.state.value,
-        "message": view.message,
+        "message": "; ".join(filter(None, (view.message, sentence(view)))),
+        "left_bytes": {str(n): size for n, size in view.left.items() if view.nodes},
         "repairs": view.repairs,
         "repair_cause": view.repair_cause.value if view.repair_cause is not None else None,
         "unit": view.unit_note or None,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from numapin.kernel.cgroupfs import Cgroup
 from numapin.model.container import Classification, ContainerRecord
 from numapin.model.kubelet import Hands
-from numapin.model.nodeset import NodeSet
+from numapin.model.nodeset import NodeId, NodeSet
 
 
 class ContainerState(StrEnum):
@@ -74,6 +75,8 @@ class Tracked:
     """Its size was raised beyond what its nodes could give; tried again like a refused one."""
     contest: str = ""
     """A sentence while its repairs are slowed down."""
+    left: Mapping[NodeId, int] = field(default_factory=dict)
+    """Bytes per node that it still has outside ``nodes``, as last looked at while pinned."""
     unit_note: str = ""
     """What became of the systemd unit's property; empty where there is none to set."""
     said: tuple[ContainerState, str, NodeSet] | None = None
@@ -88,6 +91,7 @@ class Tracked:
         self.cgroup, old.cgroup = old.cgroup, None
         self.repairs, self.repair_cause, self.contest = old.repairs, old.repair_cause, old.contest
         self.unit_note, self.seen_ns, self.said = old.unit_note, old.seen_ns, old.said
+        self.left = old.left if self.nodes == old.nodes else {}
 
     def close(self) -> None:
         """Let go of the open directory."""

@@ -668,6 +668,7 @@ def test_limits_that_come_later(tmp_path: Path) -> None:
     host.agent.due(host.clock.monotonic_ns())
 
     assert host.states() == {path: "pinned"}
+    host.look_for_leftovers()
     assert host.agent.next_due_ns() is None
 
 

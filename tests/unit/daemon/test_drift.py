@@ -255,6 +255,7 @@ def test_a_delayed_repair_comes(tmp_path: Path) -> None:
     assert host.mems(path) == "0"
     assert host.states() == {path: "pinned"}
     assert host.view(path).message == ("somebody else writes it again and again, so it is put right once in 2 s now")
+    host.look_for_leftovers()
     assert host.agent.next_due_ns() is None
     foreign_write(host, path)
     assert host.agent.next_due_ns() == host.clock.monotonic_ns() + 2 * FIRST_WAIT_NS
@@ -274,6 +275,7 @@ def test_the_other_gives_up(tmp_path: Path) -> None:
     host.agent.full_pass()
 
     assert host.view(path).message == ""
+    host.look_for_leftovers()
     assert host.agent.next_due_ns() is None
 
 
@@ -301,6 +303,7 @@ def test_one_quarrel_is_not_anothers(tmp_path: Path) -> None:
 
     assert host.mems(other) == "0"
     host.agent.on_removed([host.remove(path)])
+    host.look_for_leftovers()
     assert host.agent.next_due_ns() is None
 
 
