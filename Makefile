@@ -33,8 +33,7 @@ bench: venv-test ## print the benchmark figures
 	@PYTHONPATH=tests exec $(BIN)/python tests/bench/run.py $(ARGS)
 
 soak: venv-test ## fuzzing and containers churning under a daemon that is killed, MINUTES=10 of each
-	@PYTHONPATH=tests nice $(BIN)/python tests/fuzz/long.py --minutes $(MINUTES)
-	@PYTHONPATH=tests nice $(BIN)/python tests/soak/churn.py --minutes $(MINUTES)
+	@PYTHONPATH=tests exec nice $(BIN)/python tests/soak/run.py --minutes $(MINUTES)
 
 vm: venv-test ## a shell in the four-node test guest
 	@PYTHONPATH=tests exec $(BIN)/python -m support.guest shell

@@ -1,5 +1,6 @@
 """
-Containers that come, go, change and are meddled with on this machine's real cgroups, under a daemon that is killed.
+Containers that come, run, change, are meddled with and end on this machine's real cgroups, under a daemon that is
+killed.
 
 After each round everything stands still for a moment and is looked at with the test's own eyes: the kernel's files,
 the checkpoint on disk, the status. ``python tests/soak/churn.py --minutes 10`` prints the figures; needs root and
@@ -17,9 +18,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy, find_hierarchy
@@ -27,6 +28,7 @@ from numapin.model.checkpoint import Checkpoint, record_problems
 from numapin.model.errors import KernelError, NumapinError
 from numapin.planner.accounting import check
 from numapin.state.codec import decode
+from soak.workload import Living, Program, Runtime, adopt_orphans
 from support.running import MIB, Containers, Numapin, wait_for
 
 QUEUE = Path("/proc/sys/fs/inotify/max_queued_events")
@@ -39,34 +41,46 @@ RSS_SLACK = 6 * MIB
 
 
 @dataclass
-class Alive:
-    """One container of ours."""
-
-    mib: int
-    guaranteed: bool
-
-
-@dataclass
 class Figures:
     """What a run did and saw."""
 
     rounds: int = 0
+    checks: int = 0
     started: int = 0
     removed: int = 0
+    processes: int = 0
+    ended_by_themselves: int = 0
+    nested: int = 0
     resized: int = 0
+    reclassed: int = 0
     meddled: int = 0
+    busy: int = 0
     kills: int = 0
     stops: int = 0
     overflows: int = 0
     repairs: int = 0
-    checks: int = 0
     longest_settle_s: float = 0.0
     longest_life_rounds: int = 0
     most_descriptors: int = 0
     descriptor_growth: int = 0
     rss_mib: float = 0.0
     rss_growth_mib: float = 0.0
-    levels: dict[str, int] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """A few lines for a person."""
+        return (
+            f"churn: {self.checks} of {self.rounds} rounds checked, all sound; slowest to settle "
+            f"{self.longest_settle_s:.1f} s\n"
+            f"churn: {self.started} containers started, {self.removed} removed; {self.processes} ran processes, "
+            f"{self.ended_by_themselves} of which ended by themselves; {self.nested} child cpusets; "
+            f"EBUSY met {self.busy} times\n"
+            f"churn: {self.resized} changes of size, {self.reclassed} of class, {self.meddled} foreign writes, "
+            f"{self.repairs} repairs\n"
+            f"churn: daemon killed {self.kills} times, stopped {self.stops} times, {self.overflows} event overflows\n"
+            f"churn: longest life {self.longest_life_rounds} rounds; at most {self.most_descriptors} descriptors "
+            f"({self.descriptor_growth:+d} beyond the containers') and {self.rss_mib:.1f} MiB "
+            f"({self.rss_growth_mib:+.1f} MiB)"
+        )
 
 
 @dataclass
@@ -98,14 +112,16 @@ class Churn:
         self._size = size
         self._hierarchy = hierarchy
         self._containers = Containers(hierarchy)
+        self._runtime = Runtime(self._containers)
         self._daemon = Numapin(home)
-        self._alive: dict[str, Alive] = {}
+        self._alive: dict[str, Living] = {}
         self._number = 0
         self._life: Life | None = None
         self._counted: Counter[str] = Counter()
 
     def open(self) -> None:
         """Make the private parent, the first containers and the daemon."""
+        adopt_orphans()
         self._containers.close()
         self._containers.open()
         for _ in range(self._size):
@@ -115,6 +131,8 @@ class Churn:
     def close(self) -> None:
         """End the daemon and remove every cgroup."""
         self._daemon.kill()
+        for path in list(self._alive):
+            self._runtime.remove(self._alive.pop(path))
         self._containers.close()
 
     # ---- one round ---------------------------------------------------------------------------------------------
@@ -148,41 +166,75 @@ class Churn:
 
     def _step(self) -> None:
         draw = self._random.random()
-        if draw < 0.42 or not self._alive:
+        if draw < 0.36 or not self._alive:
             self._start()
-        elif draw < 0.84:
-            self._remove()
-        elif draw < 0.92:
-            path = self._random.choice(list(self._alive))
-            self._alive[path].mib = self._random.randint(1, 9)
-            (self._containers.others[0] / path[1:] / "memory.limit_in_bytes").write_text(
-                str(self._alive[path].mib * MIB)
-            )
-            self.figures.resized += 1
+        elif draw < 0.72:
+            self._remove(self._random.choice(list(self._alive.values())))
         else:
-            path = self._random.choice(list(self._alive))
-            if self._alive[path].guaranteed:
-                (self._containers.cpuset / path[1:] / "cpuset.mems").write_text("\n")
-                self.figures.meddled += 1
+            self._change(self._random.choice(list(self._alive.values())), self._random.random())
+        if self._random.random() < 0.1:
+            self._collect()
+
+    def _change(self, living: Living, draw: float) -> None:
+        """Something happens to a container that stays."""
+        if draw < 0.25:
+            self._runtime.update(living, mib=self._random.randint(4, 12), guaranteed=living.guaranteed)
+            self.figures.resized += 1
+        elif draw < 0.45:
+            self._runtime.update(living, mib=living.mib, guaranteed=not living.guaranteed)
+            self.figures.reclassed += 1
+        elif draw < 0.65:
+            self._run(living)
+        elif draw < 0.85:
+            self._nest(living)
+        elif living.guaranteed and living.group is None and not living.inner:
+            (self._containers.cpuset / living.path[1:] / "cpuset.mems").write_text("\n")
+            self.figures.meddled += 1
+
+    def _run(self, living: Living) -> None:
+        if living.group is None:
+            self._runtime.run(living, self._random.choice(list(Program)))
+            self.figures.processes += 1
+
+    def _nest(self, living: Living) -> None:
+        if self._random.random() < 0.2:
+            self._runtime.nest_raw(living)
+        elif len(living.inner) < 3:
+            self._runtime.nest(living)
+            if self._random.random() < 0.5:
+                self._runtime.move_inside(living)
+        self.figures.nested += 1
+
+    def _collect(self) -> None:
+        """Containers whose process ended are removed, as their runtimes would."""
+        for living in [c for c in self._alive.values() if self._runtime.has_ended(c)]:
+            self.figures.ended_by_themselves += 1
+            self._remove(living)
 
     def _level_out(self) -> None:
         while len(self._alive) < self._size:
             self._start()
         while len(self._alive) > self._size:
-            self._remove()
+            self._remove(self._random.choice(list(self._alive.values())))
 
     def _start(self) -> None:
         self._number += 1
-        alive = Alive(self._random.randint(1, 9), self._random.random() < 0.9)
-        path = self._containers.start(self._number, mib=alive.mib, guaranteed=alive.guaranteed)
-        self._alive[path] = alive
+        living = self._runtime.create(
+            self._number,
+            mib=self._random.randint(4, 12),
+            guaranteed=self._random.random() < 0.9,
+            late_limits=self._random.random() < 0.3,
+        )
+        self._alive[living.path] = living
         self.figures.started += 1
+        if self._random.random() < 0.5:
+            self._run(living)  # before the daemon can have pinned it
 
-    def _remove(self) -> None:
-        path = self._random.choice(list(self._alive))
-        del self._alive[path]
-        self._containers.remove(path)
+    def _remove(self, living: Living) -> None:
+        del self._alive[living.path]
+        self._runtime.remove(living)
         self.figures.removed += 1
+        self.figures.busy = self._runtime.busy
 
     # ---- the daemon --------------------------------------------------------------------------------------------
 
@@ -229,7 +281,7 @@ class Churn:
     def _differences(self) -> list[str]:
         """What the status says otherwise than the kernel's tree."""
         rows = self._daemon.rows(self._containers.parent)
-        wanted = {path: alive.mib * MIB for path, alive in self._alive.items() if alive.guaranteed}
+        wanted = {path: c.mib * MIB for path, c in self._alive.items() if c.guaranteed}
         found = [f"{path}: gone, still shown" for path in rows.keys() - wanted.keys()]
         for path, size in wanted.items():
             row = rows.get(path)
@@ -242,20 +294,18 @@ class Churn:
     def _check(self) -> None:
         self._count()
         problems = [
-            f"{path}: not Guaranteed, but cpuset.mems was written"
-            for path, alive in self._alive.items()
-            if not alive.guaranteed and self._containers.mems(path)
+            f"{path}: never Guaranteed, but cpuset.mems was written"
+            for path, c in self._alive.items()
+            if not c.touched and self._containers.mems(path)
         ]
         with suppress(AssertionError):  # the result of a write has its own save, a fifth of a second later
             wait_for(lambda: self._saved_problems() == [], limit_s=10)
         problems += self._saved_problems()
         problems += self._shown_problems()
         problems += self._growth()
-        levels = Counter(
-            line["event"] for event in ("step_failed", "invariant_broken") for line in self._daemon.lines(event)
-        )
-        self.figures.levels = dict(levels)
-        problems += [f"the log says {event}, {n} times" for event, n in levels.items()]
+        for event in ("step_failed", "invariant_broken"):
+            if found := self._daemon.lines(event):
+                problems.append(f"the log says {event}, {len(found)} times, the last with {found[-1]}")
         assert problems == [], problems[:10]
         self.figures.checks += 1
 
@@ -263,7 +313,7 @@ class Churn:
         """Of the checkpoint on disk: its books against a fresh sum, and who has something in it."""
         saved = decode(self._daemon.state.read_bytes(), self._daemon.state)
         problems = [*check(saved.books), *record_problems(saved), *recomputed(saved)]
-        wanted = {path: alive.mib * MIB for path, alive in self._alive.items() if alive.guaranteed}
+        wanted = {path: c.mib * MIB for path, c in self._alive.items() if c.guaranteed}
         ours = {p: r for p, r in saved.containers.items() if p.startswith(self._containers.parent + "/")}
         problems += [f"{path}: gone, and still in the checkpoint" for path in ours.keys() - wanted.keys()]
         problems += [f"{path}: not in the checkpoint" for path in wanted.keys() - ours.keys()]
@@ -359,17 +409,13 @@ def churn(hierarchy: Hierarchy, home: Path, *, size: int, seconds: float, seed: 
     return run.figures
 
 
-def report(figures: Figures) -> Mapping[str, object]:
-    """The figures as one flat object."""
-    return asdict(figures)
-
-
 def main() -> int:
     """Churn for the minutes asked for and print what was seen."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--containers", type=int, default=200)
     parser.add_argument("--seed", type=int, default=None, help="of the order of things; printed when drawn")
+    parser.add_argument("--json", action="store_true", help="the figures as one object")
     args = parser.parse_args()
     hierarchy = suitable()
     seed = random.SystemRandom().randrange(1 << 32) if args.seed is None else args.seed
@@ -387,7 +433,7 @@ def main() -> int:
         except AssertionError as exc:
             print(f"churn: FAILED with seed {seed}: {exc}", file=sys.stderr)
             return 1
-    print(json.dumps(report(figures), sort_keys=True))
+    print(json.dumps(asdict(figures), sort_keys=True) if args.json else figures.text())
     return 0
 
 

@@ -229,6 +229,7 @@ class Delivery:
         refused = outcome is None or isinstance(outcome.error, KernelWriteError)
         if pin is not None and not refused:
             self.restore(view, pin)
+        view.close()
         self._reporter.container(view, outcome)
 
     def _pages_note(self, view: Tracked) -> str:
@@ -242,6 +243,8 @@ class Delivery:
         with contextlib.suppress(KernelError):
             self.hold(view)
         self.undo.restore(view, pin)
+        if not view.nodes:
+            view.close()  # a thread that writes has a handle of its own, and nothing else needs one any more
 
     def release(self, view: Tracked) -> None:
         """Take the promise back for good; `Undo.pending` says when the cgroup is as before."""
