@@ -403,7 +403,7 @@ def test_b053_the_only_node_goes(tmp_path: Path, narrowed: Callable[[Host, str],
 
     changed(host, [even(2, memory=10 * GIB)[0], replace(even(2)[1], memory=0)])
 
-    assert host.states()[path] == "deferred"
+    assert host.states()[path] == "pin-lost"
     assert "node 1 has no memory now" in host.view(path).message
     assert host.reserved() == {0: 9, 1: 2}
     changed(host, even(2, memory=10 * GIB))

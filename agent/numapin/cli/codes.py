@@ -128,8 +128,19 @@ STATES: Mapping[str, str] = {
     "pinned": "State. The container's nodes are guaranteed, and the kernel grants exactly these in cpuset.mems.",
     "pinning": "State. The nodes are decided and saved; the kernel is still moving the container's pages.",
     "deferred": (
-        "State. The memory is reserved, but the container's pages would not fit on the nodes now, or a node has "
-        "no memory at the moment. The pin is written when there is room."
+        "State. The memory is reserved, but the container's pages would not fit on the nodes now. The pin is written "
+        "when there is room."
+    ),
+    "pin-lost": (
+        "State. A node of the container has no memory at the moment: its blocks were taken offline, or it was "
+        "unplugged. The reservation stays, nobody else gets it, and the pin is right again within a second of the "
+        "memory's return (echo online_movable > /sys/devices/system/memory/memoryN/state). numapin release gives "
+        "the reservation up instead; the container placed anew by a restart gets other nodes."
+    ),
+    "nested": (
+        "State. It runs inside another container, which is the one that is placed: its reservation covers what runs "
+        "in it. Nothing is booked, written or watched for a nested one. cgroup.root in the configuration makes the "
+        "inner ones those that are placed."
     ),
     "would-pin": "State. A dry run: the decision stands in the status, and nothing is written to the cgroup.",
     "pinned-by-others": (
@@ -242,6 +253,11 @@ ERRORS: Mapping[str, str] = {
         "that file, whole, under the name given, and takes the state from the generation before or from the cgroups."
     ),
     "checkpoint-unwritable": (
+    "part-of-cgroup-tree": (
+        "Error. Only one branch of the machine's cgroup tree is mounted here, as in a container with a cgroup "
+        "namespace of its own. Start numapin on the host, or with the host's namespace and /sys/fs/cgroup "
+        "(docker run --cgroupns=host -v /sys/fs/cgroup:/sys/fs/cgroup)."
+    ),
         "Error and finding. The saved state cannot be written (disk full, read-only). Until it can, no new "
         "promise is made and no cgroup is written; existing pins stay."
     ),

@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 WIDE = 100
 """Terminals from this width on get bars and every column."""
 
-_WARN = ("refused", "failed", "deferred", "unpinned")
+_WARN = ("refused", "failed", "deferred", "pin-lost", "unpinned")
 
 
 def render_status(document: Row) -> None:

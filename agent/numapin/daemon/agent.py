@@ -250,7 +250,7 @@ class Agent:
             self.on_kubelet()
         if rules_of_class(old) != rules_of_class(machine.config):
             self._admit([r for r in map(self._found.inspect, list(self.views)) if r is not None])
-        for view in [v for v in self.views.values() if v.state is ContainerState.PINNED]:
+        for view in [v for v in self.views.values() if v.state in (ContainerState.PINNED, ContainerState.CONTESTED)]:
             if view.nodes - machine.topology.with_memory:
                 self._delivery.write(view, machine)  # the pin is lost: held back until the node has memory again
         self._retry(everything=True)
@@ -433,7 +433,7 @@ class Agent:
         self._released = False
         if self.ledger.short:
             self.ledger.set_neighbour(self.ledger.neighbour)
-        for view in [v for v in self.views.values() if v.state is ContainerState.DEFERRED]:
+        for view in [v for v in self.views.values() if v.state in (ContainerState.DEFERRED, ContainerState.LOST)]:
             self._delivery.write(view, self.machine)
         if self.machine.config.retry_refused:
             waiting = [v for v in self.views.values() if v.state is ContainerState.REFUSED or v.wants_more]

@@ -104,14 +104,14 @@ class Delivery:
         """
         Start the write of a decided pin; its result comes to `verify`.
 
-        False when it is held back (state DEFERRED): the container's pages would not fit on the target, or a node
-        has no memory at the moment.
+        False when it is held back: the container's pages would not fit on the target (DEFERRED), or a node has no
+        memory at the moment (LOST).
         """
         if self._dry_run:
             view.state = ContainerState.WOULD_PIN
             return True
         if lost := view.nodes - machine.topology.with_memory:
-            return self._defer(view, f"node {lost} has no memory now; the reservation is kept until it has again")
+            return self._defer(view, _lost(lost, view.nodes - lost), ContainerState.LOST)
         try:
             cgroup = self.hold(view)
         except KernelError as exc:
@@ -134,8 +134,10 @@ class Delivery:
             self.verify(view, outcome)
         return True
 
-    def _defer(self, view: Tracked, message: str) -> bool:
-        view.state, view.message = ContainerState.DEFERRED, message
+    def _defer(self, view: Tracked, message: str, state: ContainerState = ContainerState.DEFERRED) -> bool:
+        if (view.state, view.message) == (state, message):
+            return False  # known, and noted
+        view.state, view.message = state, message
         self._ledger.update_pin(view.record.cgroup, phase=Phase.DEFERRED, message=message)
         self._reporter.container(view)
         return False
@@ -181,8 +183,19 @@ class Delivery:
             # a kernel that takes a value shows it: somebody wrote another one since, and the watch will tell
             view.state, view.message = ContainerState.CONTESTED, f"nodes {seen.mems} were written over ours at once"
             self._reporter.container(view)
+        elif seen is not None and self._returning(path, outcome.nodes, seen.effective):
+            # the value stands, and cpuset learns of a node's return in a work of its own (before Linux 6.10)
+            message = (
+                f"the kernel does not grant node {outcome.nodes - seen.effective} again yet; looked at again soon"
+            )
+            self._defer(view, message, ContainerState.LOST)
         else:
             self._give_back(view, _failure(outcome), outcome)
+
+    def _returning(self, path: str, nodes: NodeSet, effective: NodeSet) -> bool:
+        """True for a pin that was held back and whose value stands, but for nodes that are not granted (yet)."""
+        pin = self._ledger.pins.get(path)
+        return pin is not None and pin.phase is Phase.DEFERRED and bool(nodes - effective)
 
     def _keep_masks(self, path: str, outcome: Outcome) -> None:
         """Remember v1 children as they were before the first write; what a later one found is our own doing."""
@@ -275,6 +288,14 @@ class Delivery:
         self._leftovers.forget(view.record.cgroup)
         self.undo.forget(view.record.cgroup)
         view.close()
+
+
+def _lost(lost: NodeSet, left: NodeSet) -> str:
+    where = f"the kernel keeps it to node {left}" if left else "the kernel lets it use what its parent cgroup may"
+    return (
+        f"node {lost} has no memory now (taken offline, or unplugged); {where} meanwhile. Its reservation stays, and "
+        "it is pinned again as soon as the memory is back; numapin release would give the reservation up"
+    )
 
 
 def _failure(outcome: Outcome) -> str:

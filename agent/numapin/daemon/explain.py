@@ -215,6 +215,8 @@ def _became(row: Row) -> str:
             next_one = "the next container of its pod" if row.get("pod_uid") else "its restart"
             said = f"Ended; its memory on {nodes} waits for {next_one}{message}"
         case "not-managed":
+        case "pin-lost":
+            said = f"Pin lost, {nodes} stay reserved for it{message}"
             said = "Not managed: no nodes are chosen for it, and it may use all that its parent cgroups allow"
         case state:
             said = f"{state}{message}"

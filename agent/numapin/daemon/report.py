@@ -9,7 +9,13 @@ from numapin.daemon.pinning import Outcome
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.model.memory import MEMORY
 
-_PROBLEMS = (ContainerState.REFUSED, ContainerState.FAILED, ContainerState.DEFERRED, ContainerState.CONTESTED)
+_PROBLEMS = (
+    ContainerState.REFUSED,
+    ContainerState.FAILED,
+    ContainerState.DEFERRED,
+    ContainerState.LOST,
+    ContainerState.CONTESTED,
+)
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from numapin.daemon.leftovers import sentence
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.model.container import ContainerKind, QosClass
 from numapin.planner.accounting import misfits
+from numapin.model.nodeset import NodeSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,8 @@ def _findings(agent: Agent, about: About) -> list[tuple[str, str]]:
     if gone := agent.machine.gone:
         found.append(("machine", f"memory is reserved for the system on node {gone}, which has none now; the "
                       "reservation counts again when the node is back"))  # fmt: skip
-    if missing := agent.machine.config.cpu_less_nodes - agent.machine.topology.online:
+    known = agent.machine.known | NodeSet.from_ids(agent.ledger.books.node_map.nodes)  # one that only lost its memory
+    if missing := agent.machine.config.cpu_less_nodes - agent.machine.topology.online - known:
         online = agent.machine.topology.online
         found.append(
             ("cpu-less-nodes", f"nodes.cpu_less names node {missing}, and the nodes online are {online}; "

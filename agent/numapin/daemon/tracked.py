@@ -23,6 +23,8 @@ class ContainerState(StrEnum):
     """Somebody else writes its nodes again and again; they are put right less often, and are not right now."""
     DEFERRED = "deferred"
     """Reserved, but its pages do not fit on the target yet."""
+    LOST = "pin-lost"
+    """Reserved, but a node of it has no memory at the moment; pinned again when it has."""
     WOULD_PIN = "would-pin"
     """Dry run: decided, not written."""
     FOREIGN = "pinned-by-others"

@@ -1,7 +1,8 @@
 """Where the cgroup controllers are mounted.
 
-Owns: telling v2, hybrid and v1 apart. The cpuset controller decides, not what else is mounted: a cgroup2 mount
-without cpuset in its ``cgroup.controllers`` is of no use here. Must never: mount or enable anything.
+Owns: telling v2, hybrid and v1 apart, and a whole tree from a part of one. The cpuset controller decides, not what
+else is mounted: a cgroup2 mount without cpuset in its ``cgroup.controllers`` is of no use here. Must never: mount or
+enable anything, or take a part of a tree for the whole: what runtimes call ``/x`` is another cgroup there.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from numapin.kernel.files import list_subdirectories, read_optional
-from numapin.model.errors import KernelReadError, NoCpusetController
+from numapin.kernel.files import list_subdirectories, read_optional, read_symlink
+from numapin.model.errors import KernelReadError, NoCpusetController, PartOfCgroupTree
 
 CONTROLLERS = ("cpuset", "memory", "cpu", "hugetlb")
 _DEFAULT_MOUNT = "/sys/fs/cgroup"
+_FIRST_NAMESPACE = "cgroup:[4026531835]"
+"""The machine's own cgroup namespace (PROC_CGROUP_INIT_INO in include/linux/proc_ns.h)."""
 _PAGE_SIZE_DIR = re.compile(r"hugepages-(\d{1,12})kB")
 
 
@@ -78,6 +81,7 @@ def find_hierarchy(root: Path) -> Hierarchy:
 
     Raises:
         NoCpusetController: cpuset is nowhere; says what was looked at.
+        PartOfCgroupTree: It is mounted, and the mount shows one branch of the machine's tree.
         KernelReadError: A file exists and cannot be read.
 
     Source: Documentation/filesystems/proc.rst (3.5), Documentation/admin-guide/cgroup-v2.rst.
@@ -86,12 +90,14 @@ def find_hierarchy(root: Path) -> Hierarchy:
     mounts = _structure(root) if text is None else parse_mountinfo(text)
     v1: dict[str, ControllerMount] = {}
     v2: dict[str, ControllerMount] = {}
-    looked, noprefix, points = [], False, {}
+    looked, noprefix, points, parts = [], False, {}, []
     for mount in mounts:
-        if mount.root != "/":  # a bind mount of a part of the tree: paths in it mean something else
-            looked.append(f"{mount.point} shows only {mount.root} of a cgroup tree")
-            continue
         path = root / mount.point.lstrip("/")
+        if text is not None and (part := _part(root, mount, path)):
+            looked.append(f"{mount.point} shows only {part}")
+            if mount.fstype == "cgroup2" or "cpuset" in mount.options:
+                parts.append(looked[-1])
+            continue
         if mount.fstype == "cgroup2":
             found = (read_optional(path / "cgroup.controllers") or "").split()
             looked.append(f"{mount.point} is cgroup v2 with controllers {' '.join(found) or '(none)'}")
@@ -105,6 +111,8 @@ def find_hierarchy(root: Path) -> Hierarchy:
                     points[version] = mount.point
                     noprefix |= version is CgroupVersion.V1 and "noprefix" in mount.options
     both = {**v2, **v1}
+    if "cpuset" not in both and parts:
+        raise PartOfCgroupTree(str(root), "; ".join(parts))
     if "cpuset" not in both:
         seen_v1 = f"v1 controllers mounted: {', '.join(sorted(v1)) or 'none'}"
         raise NoCpusetController(str(root), "; ".join([*looked, seen_v1]))
@@ -119,6 +127,31 @@ def find_hierarchy(root: Path) -> Hierarchy:
         hybrid=hybrid,
         noprefix=noprefix,
         page_sizes=_page_sizes(root),
+    )
+
+
+def _part(root: Path, mount: _Mount, path: Path) -> str:
+    """
+    What a mount shows of its cgroup tree in words; empty when it is the whole.
+
+    The mount table tells roots as this process's cgroup namespace sees them: the machine's own mounts have ``/..``
+    and the like in a namespace further down, and one made in there has ``/``. So a file decides that is, or is not,
+    in the root cgroup alone: ``cgroup.type`` on v2, ``release_agent`` on v1.
+
+    Source: cgroup_namespaces(7), cgroup_show_path() and cgroup_base_files in kernel/cgroup/cgroup.c.
+    """
+    above = all(word == ".." for word in mount.root.strip("/").split("/")) and mount.root != "/"
+    if mount.root != "/" and not above:
+        return f"{mount.root} of a cgroup tree"
+    namespaced = (read_symlink(root / "proc/self/ns/cgroup") or _FIRST_NAMESPACE) != _FIRST_NAMESPACE
+    if mount.fstype == "cgroup2":
+        is_root = read_optional(path / "cgroup.type") is None
+    else:
+        is_root = not (above or namespaced) or read_optional(path / "release_agent") is not None
+    if is_root:
+        return ""
+    return "a branch of a cgroup tree" + (
+        ", for this process has a cgroup namespace of its own" if namespaced else ""
     )
 
 

@@ -73,6 +73,14 @@ def read_optional(path: str | Path, *, dir_fd: int | None = None, shown: str = "
 
 
 def write_text(path: str, text: str, *, dir_fd: int, shown: str) -> None:
+def read_symlink(path: str | Path) -> str | None:
+    """What the link at *path* says, not followed; ``None`` where there is no link, or none to be read."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return None
+
+
     """
     Write *text* to an existing kernel file with one ``write(2)``, so the errno is the kernel's own.
 

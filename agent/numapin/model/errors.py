@@ -9,6 +9,7 @@ The error tree. Constructors take facts, ``__str__`` makes the sentence, ``code`
         KernelFormatError    a kernel file has unexpected content              exit 1
         CgroupGone           the cgroup vanished (normal; the caller drops it)
         NoCpusetController   no cpuset controller anywhere                     exit 1
+          PartOfCgroupTree   only one branch of the machine's cgroups is seen  exit 1
         KubeletStateUnusable the kubelet's state file cannot be believed       exit 1
       CheckpointError
         CheckpointCorrupt    not JSON, wrong checksum, wrong shape             exit 1
@@ -159,6 +160,19 @@ class NoCpusetController(KernelError):
         return (
             f"no cpuset controller under {self.path}: {self.detail}; "
             "boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1) or mount the v1 cpuset controller"
+        )
+
+
+class PartOfCgroupTree(NoCpusetController):
+    """The cpuset hierarchy is mounted from one of its branches on: the machine's containers are not all seen."""
+
+    code = "part-of-cgroup-tree"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.detail}: containers elsewhere would not be seen, and paths that runtimes tell mean other cgroups; "
+            "start numapin on the host itself, or in a container with the host's cgroup namespace and its "
+            "/sys/fs/cgroup (docker run --cgroupns=host -v /sys/fs/cgroup:/sys/fs/cgroup)"
         )
 
 

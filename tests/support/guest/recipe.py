@@ -47,16 +47,19 @@ class Machine:
     The virtual hardware.
 
     ``distances[i][j]`` is the distance from node *i* to node *j*, unitless, 10 is local. Every
-    node has the same memory and CPUs. ``memory_slots`` and ``max_memory_mib`` are for memory
-    that tests plug in later.
+    node has the same memory and CPUs, but for the last ``empty_nodes``: these have neither, and the guest's
+    kernel does not have them online, until a test plugs memory into one. ``memory_slots`` and
+    ``max_memory_mib`` are for that.
     """
 
     distances: tuple[tuple[int, ...], ...] = (
-        (10, 20, 30, 30),
-        (20, 10, 30, 30),
-        (30, 30, 10, 20),
-        (30, 30, 20, 10),
+        (10, 20, 30, 30, 40),
+        (20, 10, 30, 30, 40),
+        (30, 30, 10, 20, 40),
+        (30, 30, 20, 10, 40),
+        (40, 40, 40, 40, 10),
     )
+    empty_nodes: int = 1
     node_memory_mib: int = 1024
     node_cpus: int = 1
     memory_slots: int = 4
@@ -71,7 +74,7 @@ class Machine:
         They name back ends that the caller defines: block node ``disk``, character devices
         ``console`` and ``exec``.
         """
-        nodes = range(len(self.distances))
+        nodes = range(len(self.distances) - self.empty_nodes)
         memory = f"{len(nodes) * self.node_memory_mib}M"
         words = [
             "-nodefaults",
@@ -93,6 +96,8 @@ class Machine:
             cpus = f"cpus={first}-{first + self.node_cpus - 1}"
             words += ["-object", f"memory-backend-ram,id={memdev},{size}"]
             words += ["-numa", f"node,nodeid={node},{cpus},memdev={memdev}"]
+        for node in range(len(nodes), len(self.distances)):
+            words += ["-numa", f"node,nodeid={node}"]
         for source, row in enumerate(self.distances):
             for target, distance in enumerate(row):
                 words += ["-numa", f"dist,src={source},dst={target},val={distance}"]

@@ -303,8 +303,12 @@ def test_a_node_that_went(tmp_path: Path) -> None:
     host.start()
     host.agent.full_pass()
 
-    assert host.states() == {filler: "pinned", path: "deferred"}
-    assert host.view(path).message == "node 1 has no memory now; the reservation is kept until it has again"
+    assert host.states() == {filler: "pinned", path: "pin-lost"}
+    assert host.view(path).message == (
+        "node 1 has no memory now (taken offline, or unplugged); the kernel lets it use what its parent cgroup may "
+        "meanwhile. Its reservation stays, and it is pinned again as soon as the memory is back; numapin release "
+        "would give the reservation up"
+    )
     assert host.reserved() == {0: 9, 1: 2}
     write_machine(tmp_path, even(2, memory=10 * GIB))
     host.grant(path, "1")

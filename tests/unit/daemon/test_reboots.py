@@ -185,7 +185,7 @@ class World:
         for path in self.living:
             view = self.host.view(path)
             self.seen[view.state.value] += 1
-            assert view.state.value in ("pinned", "refused", "deferred"), view
+            assert view.state.value in ("pinned", "refused", "pin-lost"), view
             if view.state.value == "pinned":
                 assert self.host.mems(path) == str(view.nodes)
         assert agent.counters.writes == sum(before[p] != self.host.mems(p) for p in self.living)
@@ -243,4 +243,4 @@ def test_random_reboots(root: Path, part: int) -> None:
         seen += world.seen
 
     assert reboots == WORLDS * REBOOTS // 5
-    assert min(seen[s] for s in ("pinned", "refused", "deferred", "short")) > 0
+    assert min(seen[s] for s in ("pinned", "refused", "pin-lost", "short")) > 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from numapin.kernel.cgroup_mounts import CgroupVersion, find_hierarchy, parse_mountinfo
-from numapin.model.errors import NoCpusetController
+from numapin.model.errors import NoCpusetController, PartOfCgroupTree
 from support.cgroup_trees import CgroupTree, write_files
 
 V2 = "25 20 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -89,10 +89,69 @@ def test_cpuset_nowhere_is_a_clear_refusal(tmp_path: Path) -> None:
 def test_a_part_of_a_tree_is_not_the_tree(tmp_path: Path) -> None:
     """A bind mount that shows only one container's cgroup is refused and named."""
     text = "31 25 0:28 /docker/x /sys/fs/cgroup/cpuset ro - cgroup cgroup rw,cpuset\n"
-    with pytest.raises(NoCpusetController) as caught:
+    with pytest.raises(PartOfCgroupTree) as caught:
         find_hierarchy(machine(tmp_path, text))
 
-    assert "shows only /docker/x" in str(caught.value)
+    assert "/sys/fs/cgroup/cpuset shows only /docker/x of a cgroup tree" in str(caught.value)
+    assert "--cgroupns=host" in str(caught.value)
+
+
+OWN_NAMESPACE, FIRST_NAMESPACE = "cgroup:[4026532177]", "cgroup:[4026531835]"
+
+
+def in_namespace(root: Path, name: str) -> None:
+    """This process's cgroup namespace, as ``/proc/self/ns/cgroup`` names it."""
+    (root / "proc/self/ns").mkdir(parents=True, exist_ok=True)
+    (root / "proc/self/ns/cgroup").symlink_to(name)
+
+
+@pytest.mark.parametrize("above", ["/..", "/../..", "/../../../.."])
+@pytest.mark.parametrize("version", list(CgroupVersion))
+def test_the_whole_tree_seen_from_a_cgroup_namespace(tmp_path: Path, version: CgroupVersion, above: str) -> None:
+    """The machine's own mount has a root of nothing but ``..`` there; it is the whole tree all the same."""
+    text = (V2 if version is CgroupVersion.V2 else V1_CPUSET).replace(" / /sys", f" {above} /sys")
+    machine(tmp_path, text, {"/sys/fs/cgroup": "cpuset memory"})
+    write_files(tmp_path, {"sys/fs/cgroup/cpuset/release_agent": "\n"} if version is CgroupVersion.V1 else {})
+    in_namespace(tmp_path, OWN_NAMESPACE)
+
+    found = find_hierarchy(tmp_path)
+
+    assert version == found.version
+    assert found.mount_point == ("/sys/fs/cgroup" if version is CgroupVersion.V2 else "/sys/fs/cgroup/cpuset")
+
+
+@pytest.mark.parametrize("root", ["/", "/.."])
+@pytest.mark.parametrize("version", list(CgroupVersion))
+def test_a_branch_seen_from_a_cgroup_namespace(tmp_path: Path, version: CgroupVersion, root: str) -> None:
+    """What is mounted there begins at a branch, whatever its root is called: refused, with why and what to do."""
+    text = (V2 if version is CgroupVersion.V2 else V1_CPUSET).replace(" / /sys", f" {root} /sys")
+    machine(tmp_path, text, {"/sys/fs/cgroup": "cpuset memory"})
+    write_files(tmp_path, {"sys/fs/cgroup/cgroup.type": "domain\n"} if version is CgroupVersion.V2 else {})
+    in_namespace(tmp_path, OWN_NAMESPACE)
+
+    with pytest.raises(PartOfCgroupTree) as caught:
+        find_hierarchy(tmp_path)
+
+    assert "shows only a branch of a cgroup tree, for this process has a cgroup namespace of its own" in str(
+        caught.value
+    )
+    assert ("part-of-cgroup-tree", 1) == (caught.value.code, caught.value.exit_status)
+
+
+def test_a_branch_without_cpuset_matters_to_nobody(tmp_path: Path) -> None:
+    """A v1 controller of which only a part is mounted is one that is not there."""
+    text = V1_CPUSET + V1_MEMORY.replace(" / /sys", " /docker/x /sys")
+    in_namespace(machine(tmp_path, text), FIRST_NAMESPACE)
+
+    assert ["cpuset"] == list(find_hierarchy(tmp_path).controllers)
+
+
+@pytest.mark.parametrize("name", ["/../x", "/x/..", "/...", "/..x"])
+def test_other_roots_with_dots(tmp_path: Path, name: str) -> None:
+    """A sibling's branch, as a namespace names it, is a part, and so is a cgroup whose name begins with dots."""
+    text = V2.replace(" / /sys", f" {name} /sys")
+    with pytest.raises(PartOfCgroupTree, match="shows only"):
+        find_hierarchy(machine(tmp_path, text, {"/sys/fs/cgroup": "cpuset"}))
 
 
 def test_no_cgroups_at_all(tmp_path: Path) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 
-import support.books_watcher
+from support.books_log import BooksLog
 from support.guest.machine import Guest
 from support.installed import Numapin, Status, reserve_all_but, reserved
 from support.workloads import CRUN, MIB, RUNC, Box, Workloads, guaranteed
@@ -16,13 +14,7 @@ PLUGGED_MIB = 256
 SOON_S = 5.0
 """A second is to be held; an emulator on a busy machine is several times slower."""
 
-BOOKS, UEVENTS = "/tmp/books.log", "/tmp/uevents.log"
-WATCH = f"""
-python3 /tmp/books_watcher.py {BOOKS} >/dev/null 2>&1 &
-udevadm monitor --kernel --subsystem-match=memory >{UEVENTS} 2>&1 &
-until test -s {BOOKS} && grep -q KERNEL {UEVENTS}; do sleep 0.1; done
-echo online_movable >/sys/devices/system/memory/auto_online_blocks
-"""
+ONLINE_AT_ONCE = "echo online_movable >/sys/devices/system/memory/auto_online_blocks"
 OFFLINE = """
 for block in /sys/devices/system/node/node2/memory[0-9]*; do
     if grep -qx Movable $block/valid_zones; then echo offline >$block/state || exit 1; fi
@@ -47,18 +39,6 @@ def pages(guest: Guest, node: int, count: int) -> None:
     guest.run(f"echo {count} >{file}; grep -qx {count} {file}")
 
 
-def lateness(guest: Guest, total: int) -> float:
-    """Seconds from the kernel's last word about memory blocks until the node's total stood in the books."""
-    last: float = max(
-        float(line.partition("[")[2].partition("]")[0])
-        for line in guest.read(UEVENTS).decode().splitlines()
-        if line.startswith("KERNEL[")
-    )
-    entries = [json.loads(line) for line in guest.read(BOOKS).decode().splitlines()]
-    seen: list[float] = [entry["at"] for entry in entries if entry["total"][str(NODE)] == total]
-    return seen[-1] - last
-
-
 def test_memory_comes_and_goes(
     guest: Guest, numapin: Numapin, workloads: Workloads, record_property: Callable[[str, object], None]
 ) -> None:
@@ -72,23 +52,23 @@ def test_memory_comes_and_goes(
     workloads.start((RUNC, Box("waits", guaranteed(500))))
     cgroup = workloads.look()["waits"].cgroup
     refused = numapin.wait_for({"waits": cgroup})["waits"]
-    guest.push(Path(support.books_watcher.__file__), "/tmp/books_watcher.py")
-    guest.run(WATCH)
+    log = BooksLog.start(guest)
+    guest.run(ONLINE_AT_ONCE)
 
     guest.monitor("object-add", {"qom-type": "memory-backend-ram", "id": "more", "size": PLUGGED_MIB * MIB})
     guest.monitor("device_add", {"driver": "pc-dimm", "id": "dimm", "memdev": "more", "node": NODE})
-    grown = total = memory(before, NODE)["total"] + PLUGGED_MIB * MIB
+    grown = memory(before, NODE)["total"] + PLUGGED_MIB * MIB
     plugged = numapin.wait("the memory", lambda status: memory(status, NODE)["total"] == grown)
     in_kernel = total_in_kernel(guest, NODE)
     numapin.wait("a node for it", lambda status: status["containers"][0]["state"] == "pinned")
     seen = workloads.look()["waits"]
-    plugged_s = lateness(guest, total)
+    plugged_s = log.lateness(lambda entry: entry["total"][str(NODE)] == grown)
 
     guest.run(OFFLINE, timeout_s=120)
     total = memory(before, NODE)["total"]
     shrunk = numapin.wait("the memory to go", lambda status: memory(status, NODE)["total"] == total)
     less_in_kernel = total_in_kernel(guest, NODE)
-    offline_s = lateness(guest, total)
+    offline_s = log.lateness(lambda entry: entry["total"][str(NODE)] == total)
     record_property("figure", f"plugged memory is in the books {plugged_s * 1000:.0f} ms after the last uevent")
     record_property("figure", f"memory taken offline is out of them {offline_s * 1000:.0f} ms after the last uevent")
 
