@@ -137,11 +137,6 @@ STATES: Mapping[str, str] = {
         "memory's return (echo online_movable > /sys/devices/system/memory/memoryN/state). numapin release gives "
         "the reservation up instead; the container placed anew by a restart gets other nodes."
     ),
-    "nested": (
-        "State. It runs inside another container, which is the one that is placed: its reservation covers what runs "
-        "in it. Nothing is booked, written or watched for a nested one. cgroup.root in the configuration makes the "
-        "inner ones those that are placed."
-    ),
     "would-pin": "State. A dry run: the decision stands in the status, and nothing is written to the cgroup.",
     "pinned-by-others": (
         "State. Somebody else chose the container's nodes (cpuset.mems in its OCI configuration, or written by "
@@ -244,6 +239,11 @@ ERRORS: Mapping[str, str] = {
         "Error. No mounted cgroup hierarchy has the cpuset controller. Boot with cgroup v2 "
         "(systemd.unified_cgroup_hierarchy=1) or mount the v1 cpuset controller."
     ),
+    "part-of-cgroup-tree": (
+        "Error. Only one branch of the machine's cgroup tree is mounted here, as in a container with a cgroup "
+        "namespace of its own. Start numapin on the host, or with the host's namespace and /sys/fs/cgroup "
+        "(docker run --cgroupns=host -v /sys/fs/cgroup:/sys/fs/cgroup)."
+    ),
     "checkpoint": "Error. Something about the saved state; the sentence names file and reason.",
     "checkpoint-corrupt": (
         "Error. The saved state is there but its checksum or shape is wrong. numapin checkpoint verify."
@@ -253,11 +253,6 @@ ERRORS: Mapping[str, str] = {
         "that file, whole, under the name given, and takes the state from the generation before or from the cgroups."
     ),
     "checkpoint-unwritable": (
-    "part-of-cgroup-tree": (
-        "Error. Only one branch of the machine's cgroup tree is mounted here, as in a container with a cgroup "
-        "namespace of its own. Start numapin on the host, or with the host's namespace and /sys/fs/cgroup "
-        "(docker run --cgroupns=host -v /sys/fs/cgroup:/sys/fs/cgroup)."
-    ),
         "Error and finding. The saved state cannot be written (disk full, read-only). Until it can, no new "
         "promise is made and no cgroup is written; existing pins stay."
     ),

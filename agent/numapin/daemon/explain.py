@@ -199,6 +199,8 @@ def _became(row: Row) -> str:
             said = f"Would be pinned to {nodes}; this is a dry run and nothing is written{message}"
         case "deferred":
             said = f"Deferred, {nodes} reserved for it but not written yet{message}"
+        case "pin-lost":
+            said = f"Pin lost, {nodes} stay reserved for it{message}"
         case "pinned-by-others":
             said = f"Left alone{message}; its bytes are taken out of the books on {nodes}"
         case "refused":
@@ -215,8 +217,6 @@ def _became(row: Row) -> str:
             next_one = "the next container of its pod" if row.get("pod_uid") else "its restart"
             said = f"Ended; its memory on {nodes} waits for {next_one}{message}"
         case "not-managed":
-        case "pin-lost":
-            said = f"Pin lost, {nodes} stay reserved for it{message}"
             said = "Not managed: no nodes are chosen for it, and it may use all that its parent cgroups allow"
         case state:
             said = f"{state}{message}"

@@ -16,8 +16,8 @@ from numapin.daemon.documents import API_VERSION, node_tables
 from numapin.daemon.leftovers import sentence
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.model.container import ContainerKind, QosClass
-from numapin.planner.accounting import misfits
 from numapin.model.nodeset import NodeSet
+from numapin.planner.accounting import misfits
 
 
 @dataclass(frozen=True, slots=True)

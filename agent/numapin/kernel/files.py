@@ -72,7 +72,6 @@ def read_optional(path: str | Path, *, dir_fd: int | None = None, shown: str = "
         raise
 
 
-def write_text(path: str, text: str, *, dir_fd: int, shown: str) -> None:
 def read_symlink(path: str | Path) -> str | None:
     """What the link at *path* says, not followed; ``None`` where there is no link, or none to be read."""
     try:
@@ -81,6 +80,7 @@ def read_symlink(path: str | Path) -> str | None:
         return None
 
 
+def write_text(path: str, text: str, *, dir_fd: int, shown: str) -> None:
     """
     Write *text* to an existing kernel file with one ``write(2)``, so the errno is the kernel's own.
 
