@@ -66,9 +66,9 @@ class CgroupTree:
         """The hierarchy as the product finds it."""
         return find_hierarchy(self.root)
 
-    def discovery(self) -> Discovery:
-        """A fresh `Discovery` on this machine."""
-        return Discovery(self.hierarchy(), self.root)
+    def discovery(self, top: str = "/") -> Discovery:
+        """A fresh `Discovery` on this machine, of what is below *top*."""
+        return Discovery(self.hierarchy(), self.root, top=top)
 
     def scan(self) -> list[ContainerRecord]:
         """Everything a fresh `Discovery` finds."""

@@ -176,7 +176,7 @@ class Host:
         )
         self.agent = Agent(
             machine=machine,
-            finder=self.tree.discovery(),
+            finder=self.tree.discovery(self.config.cgroup_root),
             drift=self.watched,
             ledger=ledger,
             writer=self.writer,

@@ -51,7 +51,21 @@ def _try_on_machine(root: Path, config: Config) -> str:
         return f"Not tried on a machine: {exc}"
     absent = config.cpu_less_nodes - machine.topology.online
     note = f"; nodes.cpu_less names node {absent}, which is not there" if absent else ""
-    return f"Every reservation fits this machine (node {machine.topology.online}){note}."
+    return f"Every reservation fits this machine (node {machine.topology.online}){note}.{_root_note(root, config)}"
+
+
+def _root_note(root: Path, config: Config) -> str:
+    """A sentence when ``cgroup.root`` is not there now, which is no fault: its container may be started later."""
+    if config.cgroup_root == "/":
+        return ""
+    from numapin.kernel.cgroup_mounts import find_hierarchy
+    from numapin.kernel.discovery import Discovery
+
+    try:
+        problem = Discovery(find_hierarchy(root), root, top=config.cgroup_root).top_problem()
+    except KernelError as exc:
+        problem = str(exc)
+    return f" {problem[:1].upper()}{problem[1:]}." if problem else ""
 
 
 def document(config: Config) -> dict[str, object]:

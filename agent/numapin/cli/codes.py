@@ -122,6 +122,10 @@ RULES: Mapping[str, str] = {
         "numapin.guaranteed=true are Guaranteed outside Kubernetes."
     ),
     "standalone-never": "Rule of the class. With qos.standalone = never nothing outside Kubernetes is Guaranteed.",
+    "inside-a-container": (
+        "Rule of the class. It runs inside another container (kind, Docker in Docker, a CI runner), which is what "
+        "gets nodes; it has no class of its own. With cgroup.root inside that container it is the other way round."
+    ),
 }
 
 STATES: Mapping[str, str] = {
@@ -138,6 +142,11 @@ STATES: Mapping[str, str] = {
         "the reservation up instead; the container placed anew by a restart gets other nodes."
     ),
     "would-pin": "State. A dry run: the decision stands in the status, and nothing is written to the cgroup.",
+    "nested": (
+        "State. It runs inside another container, which is the one that is placed: its reservation covers what runs "
+        "in it. Nothing is booked, written or watched for a nested one. cgroup.root in the configuration makes the "
+        "inner ones those that are placed."
+    ),
     "pinned-by-others": (
         "State. Somebody else chose the container's nodes (cpuset.mems in its OCI configuration, or written by "
         "hand), or a kubelet with the memory manager policy Static places the containers of its pods. Its bytes "
@@ -215,6 +224,11 @@ FINDINGS: Mapping[str, str] = {
     ),
     "all-released": "Finding. numapin release --all was run: nothing is pinned until the daemon is started again.",
     "needs-restart": "Finding. The configuration was changed in keys that only a restart of the service takes up.",
+    "cgroup-root": (
+        "Finding. The cgroup that cgroup.root names is not there: the container around it does not run, or the path "
+        "begins elsewhere than at the hierarchy's root. Nothing is placed until it is there; then what is in it is "
+        "found at once."
+    ),
     "no-uevents": (
         "Finding. The kernel's device events cannot be received; memory hotplug is seen only after a restart or "
         "systemctl reload numapin."

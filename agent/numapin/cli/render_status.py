@@ -62,6 +62,8 @@ def render_containers(document: Row) -> None:
         for sentence in filter(None, (row["message"], *row["findings"])):
             if row["state"] not in ("pinned", "not-managed"):
                 out.print(_sentence(row, sentence))
+    for outer in document.get("nested_unfinished", ()):
+        out.print(f"  {safe(outer, limit=300)} holds more than was looked at.")
 
 
 def _headline(document: Row) -> str:
@@ -75,11 +77,11 @@ def _headline(document: Row) -> str:
         else:
             lines.append(f"There is no checkpoint {document['checkpoint']['path']} either.")
         return "\n".join(lines)
-    last = document["last_full_pass_seconds_ago"]
+    last, top = document["last_full_pass_seconds_ago"], document.get("cgroup_root")
     words = [
         f"numapin {document['version']}",
         f"policy {document['policy']}, {document['scope']} scope",
-        f"cgroup {document['cgroup_version']}",
+        f"cgroup {document['cgroup_version']}" + ("" if top in (None, "/") else f" below {safe(top, limit=300)}"),
         f"up {format_age(document['uptime_seconds'])}",
         "no full pass yet" if last is None else f"last full pass {format_age(int(last))} ago",
     ]

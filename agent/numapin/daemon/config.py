@@ -63,6 +63,7 @@ class Config:
 
     Times are nanoseconds. ``state_dir``, ``socket`` and ``kubelet_state`` are absolute paths of the machine
     described (`under`).
+    ``cgroup_root`` is a cgroup below the hierarchy's root: only what is below it is a container.
     ``sources`` is the file each key that was set came from; it does not count in comparisons.
     """
 
@@ -78,6 +79,7 @@ class Config:
     qos_system_containers: bool = False
     reserved: Reserved = field(default_factory=Reserved)
     cpu_less_nodes: NodeSet = field(default_factory=NodeSet)
+    cgroup_root: str = "/"
     v1_memory_migrate: bool = True
     provider_cpus: bool = True
     provider_devices: bool = True
@@ -88,7 +90,7 @@ class Config:
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
-AT_START = ("state_dir", "socket", "v1_memory_migrate")
+AT_START = ("state_dir", "socket", "cgroup_root", "v1_memory_migrate")
 """Fields of `Config` that a running daemon cannot change; `keep_until_restart`."""
 
 

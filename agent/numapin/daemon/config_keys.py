@@ -169,6 +169,16 @@ def _socket(value: object) -> Path:
     return path
 
 
+def _cgroup(value: object) -> str:
+    path = str(_path(value))
+    if path.startswith("/sys/fs/cgroup"):
+        raise ValueError(
+            f"begins at the root of the cgroup hierarchy, as in /proc/PID/cgroup: without /sys/fs/cgroup, "
+            f"not {_shown(value)}"
+        )
+    return "/" + path.strip("/")
+
+
 def _interval(value: object) -> int:
     duration_ns = parse_duration(value)
     if duration_ns < _UNITS_NS["s"]:
@@ -232,6 +242,7 @@ KEYS: Mapping[str, Key] = {
     "reserved.fraction": Key("reserved.fraction_ppm", _percent, _show_percent),
     "reserved.minimum": Key("reserved.minimum_bytes", parse_size, show_size),
     "nodes.cpu_less": Key("cpu_less_nodes", _node_list, _show_nodes),
+    "cgroup.root": Key("cgroup_root", _cgroup, _show_text),
     "cgroup.v1_memory_migrate": Key("v1_memory_migrate", _bool, _show_bool),
     "providers.cpus": Key("provider_cpus", _bool, _show_bool),
     "providers.devices": Key("provider_devices", _bool, _show_bool),

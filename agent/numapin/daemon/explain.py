@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from numapin.daemon.config_keys import toml_text
 from numapin.daemon.documents import API_VERSION
 from numapin.daemon.offline import offline_status
 from numapin.kernel.clock import Clock
@@ -30,11 +31,17 @@ SHOWN_MATCHES = 20
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Every container that can be explained: its rows, and the records of the decisions by cgroup path."""
+    """
+    Every container that can be explained: its rows, and the records of the decisions by cgroup path.
+
+    ``nested`` are rows of what runs inside containers. They are asked only after the others: nobody may take another
+    container's name or id by what he runs inside his own.
+    """
 
     rows: Sequence[Row]
     pins: Mapping[str, PinRecord] = field(default_factory=dict)
     refusals: Mapping[str, RefusalRecord] = field(default_factory=dict)
+    nested: Sequence[Row] = ()
 
 
 def explain_document(known: Known, wanted: object, source: Mapping[str, object]) -> dict[str, object]:
@@ -45,7 +52,7 @@ def explain_document(known: Known, wanted: object, source: Mapping[str, object])
         RequestFailed: No container is meant (``unknown-container``, exit 1), several are (``ambiguous``) or
             *wanted* is no text (both exit 2).
     """
-    row = find_container([*known.rows, *_ended(known)], wanted, source)
+    row = _find(known, wanted, source)
     cgroup = str(row["cgroup"])
     pin, refusal = known.pins.get(cgroup), known.refusals.get(cgroup)
     record = refusal.explanation if refusal is not None else pin.explanation if pin is not None else None
@@ -90,6 +97,15 @@ def offline_explanation(state: Path, why: str, clock: Clock, wanted: str) -> dic
     rows = status["containers"]
     assert isinstance(rows, list)
     return explain_document(Known(rows, checkpoint.containers, checkpoint.refusals), wanted, source)
+
+
+def _find(known: Known, wanted: object, source: Mapping[str, object]) -> Row:
+    try:
+        return find_container([*known.rows, *_ended(known)], wanted, source)
+    except RequestFailed as exc:
+        if exc.code != "unknown-container" or not known.nested:
+            raise
+    return find_container(known.nested, wanted, source)
 
 
 def find_container(rows: Iterable[Row], wanted: object, source: Mapping[str, object]) -> Row:
@@ -213,6 +229,8 @@ def _became(row: Row) -> str:
             said = f"Contested, {nodes} stay reserved for it and are written again later{message}"
         case "released":
             said = f"Released by hand, nothing is promised{message}"
+        case "nested":
+            said = f"Nested{message}. On its own it gets no nodes and no reservation"
         case "ended":
             next_one = "the next container of its pod" if row.get("pod_uid") else "its restart"
             said = f"Ended; its memory on {nodes} waits for {next_one}{message}"
@@ -235,6 +253,11 @@ def _remedies(row: Row, record: Explanation | None) -> Iterable[str]:
         yield advice
     if row["state"] == "unpinned" and row["message"] == row.get("reason"):  # no doubts, only the size is unknown
         yield ADVICE["limits-disagree"]
+    if row["state"] == "nested":
+        yield (
+            f"cgroup.root = {toml_text(str(row['nested_in']))} in the configuration, and a restart of the service: "
+            "then the containers inside it are placed one by one, and it and all others outside it are left alone"
+        )
     if row["state"] == "pinned-by-others":
         yield "start it without a node list of its own (docker run without --cpuset-mems) to have its nodes chosen"
 

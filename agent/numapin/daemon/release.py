@@ -7,12 +7,14 @@ daemon; the client asks again with ``report`` until nothing is pending.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from numapin.daemon.agent import Agent
 from numapin.daemon.documents import API_VERSION
 from numapin.daemon.explain import find_container
+from numapin.daemon.logs import Log
 from numapin.daemon.pinning import WriteJob, perform
 from numapin.daemon.status import container_row
 from numapin.daemon.tracked import ContainerState, Tracked
@@ -123,6 +125,27 @@ def release_offline(root: Path, state: Path, lock: Path, *, why: str, clock: Clo
         failed = {str(row["cgroup"]) for row in rows if row["problem"]}
         file.save(_without(checkpoint, [p for p in ours if p.cgroup not in failed], clock))
         return _document(source | {"found": True}, True, rows)
+
+
+def release_unreachable(
+    root: Path, checkpoint: Checkpoint, boot_id: str, reachable: Callable[[str], bool], clock: Clock, log: Log
+) -> Checkpoint:
+    """
+    *checkpoint* without the pins of living cgroups that are no container of ours any more, because ``cgroup.root``
+    was changed: each gets back what stood there before. One that cannot be restored is named in the log, and let go.
+    """
+    same_boot = checkpoint.boot_id == boot_id
+    pins = [p for p in checkpoint.containers.values() if same_boot and p.ended_ns is None and not reachable(p.cgroup)]
+    for pin in [p for p in pins if p.phase is not Phase.FOREIGN]:
+        row = _restore(root, pin, clock)
+        say = log.warning if row["problem"] else log.info
+        reason = row["problem"] or row["message"] or "outside of cgroup.root now"
+        facts = {"container_id": pin.container_id, "cgroup": pin.cgroup, "mems": row["mems"]}
+        say("container_out_of_reach", **facts, reason=reason)
+    if not pins:
+        return checkpoint
+    left = _without(checkpoint, pins, clock)
+    return replace(left, saved_ns=checkpoint.saved_ns, refusals=checkpoint.refusals)
 
 
 def _without(checkpoint: Checkpoint, pins: list[PinRecord], clock: Clock) -> Checkpoint:

@@ -24,10 +24,11 @@ from numapin.daemon.ledger import Ledger
 from numapin.daemon.logs import Log, set_up_logging
 from numapin.daemon.loop import Loop
 from numapin.daemon.machine import Machine
+from numapin.daemon.nested import Nested
 from numapin.daemon.notify import Notifier
 from numapin.daemon.offline import not_used
 from numapin.daemon.pinning import Writer
-from numapin.daemon.release import release_document
+from numapin.daemon.release import release_document, release_unreachable
 from numapin.daemon.report import Reporter
 from numapin.daemon.shortcomings import memory_gap, no_memory_controller
 from numapin.daemon.status import About, container_row, containers_document, status_document, summary
@@ -72,7 +73,7 @@ class Service:
         """
         hierarchy = find_hierarchy(self._root)
         machine = Machine.read(self._root, self._config)
-        found = Discovery(hierarchy, self._root).scan()
+        found = Discovery(hierarchy, self._root, top=self._config.cgroup_root).scan()
         notes = []
         if len(machine.usable) < 2:
             notes.append(
@@ -111,7 +112,8 @@ class Service:
             clock=clock,
             books=Books(machine.node_map),
         )
-        discovery = Discovery(hierarchy, self._root)
+        discovery = Discovery(hierarchy, self._root, top=self._config.cgroup_root)
+        self._nested = Nested(discovery, clock)
         cgroups = stack.enter_context(CgroupWatcher(hierarchy, discovery.is_container_path))
         runtimes = stack.enter_context(RuntimeStateWatcher(hierarchy, self._root))
         kubelet_file = self._kubelet_file(stack)
@@ -130,12 +132,16 @@ class Service:
             kubelet=Beside(self._root, self._config, log, kubelet_file.follow if kubelet_file else None),
         )
         self._agent = agent
+
+        def load() -> Checkpoint | None:
+            return self._within_reach(self._load(file), discovery)
+
         try:
-            checkpoint = self._load(file)
+            checkpoint = load()
         except CheckpointUnreadable as exc:
             if self._dry_run:
                 raise
-            agent.hold(exc, lambda: self._load(file))
+            agent.hold(exc, load)
         else:
             if checkpoint is not None:
                 agent.adopt(checkpoint)
@@ -156,6 +162,7 @@ class Service:
                 *self._findings,
                 *(("not-watched", sentence) for sentence in (*cgroups.findings, *runtimes.findings)),
                 *(("unreadable", sentence) for sentence in discovery.problems),
+                *(("cgroup-root", sentence) for sentence in (discovery.top_problem(),) if sentence),
                 *(("systemd-absent", units.finding) for _ in (1,) if units is not None and units.finding),
                 *(("all-released", ALL_RELEASED) for _ in (1,) if agent.undo.everything),
                 *(("needs-restart", sentence) for sentence in (self._restart_wanted,) if sentence),
@@ -213,6 +220,13 @@ class Service:
             )
             self._findings.append((code, sentence))
         return loaded.checkpoint
+
+    def _within_reach(self, checkpoint: Checkpoint | None, discovery: Discovery) -> Checkpoint | None:
+        """What of an earlier run's promises is still ours to keep: ``cgroup.root`` may be another one now."""
+        if self._dry_run or checkpoint is None:
+            return checkpoint
+        boot_id = (read_optional(self._root / "proc/sys/kernel/random/boot_id") or "").strip()
+        return release_unreachable(self._root, checkpoint, boot_id, discovery.reaches, self._clock, self._log)
 
     def _kubelet_file(self, stack: contextlib.ExitStack) -> KubeletStateWatcher | None:
         path = self._config.kubelet_state if self._config.kubelet_follow else None
@@ -274,14 +288,16 @@ class Service:
         """One API answer; who may change something was looked at before."""
         del peer
         now, wall = self._clock.monotonic_ns(), self._clock.wall_ns()
+        views = list(self._agent.views.values())
         match verb:
             case "status":
-                return status_document(self._agent, self._about, now_ns=now, wall_ns=wall)
+                nested = self._nested.look(views)
+                return status_document(self._agent, self._about, now_ns=now, wall_ns=wall, nested=nested)
             case "containers":
-                return containers_document(self._agent)
+                return containers_document(self._agent, self._nested.look(views))
             case "explain":
-                rows = [container_row(view) for view in self._agent.views.values()]
-                known = Known(rows, self._agent.ledger.pins, self._agent.ledger.refusals)
+                rows, inside = [container_row(view) for view in views], self._nested.look(views).rows
+                known = Known(rows, self._agent.ledger.pins, self._agent.ledger.refusals, inside)
                 return explain_document(known, params.get("container"), {"from": "daemon"})
             case "release":
                 return release_document(self._agent, params)

@@ -14,10 +14,13 @@ from numapin import __version__
 from numapin.daemon.agent import Agent
 from numapin.daemon.documents import API_VERSION, node_tables
 from numapin.daemon.leftovers import sentence
+from numapin.daemon.nested import NestedRows
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.model.container import ContainerKind, QosClass
 from numapin.model.nodeset import NodeSet
 from numapin.planner.accounting import misfits
+
+NO_NESTED = NestedRows()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ def container_row(view: Tracked) -> dict[str, object]:
         "repair_cause": view.repair_cause.value if view.repair_cause is not None else None,
         "unit": view.unit_note or None,
         "findings": list(dict.fromkeys((*record.doubts, *record.findings, *verdict.findings))),
+        "nested_in": None,
     }
 
 
@@ -78,13 +82,25 @@ def summary(agent: Agent) -> str:
     return ", ".join(words) + (" (dry run)" if agent.dry_run else "")
 
 
-def containers_document(agent: Agent) -> dict[str, object]:
-    """Every container found, by cgroup path."""
-    views = sorted(agent.views.values(), key=lambda v: v.record.cgroup)
-    return {"apiVersion": API_VERSION, "kind": "Containers", "containers": [container_row(v) for v in views]}
+def containers_document(agent: Agent, nested: NestedRows = NO_NESTED) -> dict[str, object]:
+    """Every container found, by cgroup path, each followed by what is inside it."""
+    return containers_of(list(agent.views.values()), nested)
 
 
-def status_document(agent: Agent, about: About, *, now_ns: int, wall_ns: int) -> dict[str, object]:
+def containers_of(views: Sequence[Tracked], nested: NestedRows) -> dict[str, object]:
+    """The document of these views, with what is inside them."""
+    rows = [*map(container_row, views), *nested.rows]
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Containers",
+        "containers": sorted(rows, key=lambda r: str(r["cgroup"])),
+        "nested_unfinished": list(nested.unfinished),
+    }
+
+
+def status_document(
+    agent: Agent, about: About, *, now_ns: int, wall_ns: int, nested: NestedRows = NO_NESTED
+) -> dict[str, object]:
     """Everything ``status`` shows, in one document."""
     config, ledger = agent.machine.config, agent.ledger
     guaranteed = [
@@ -104,6 +120,7 @@ def status_document(agent: Agent, about: About, *, now_ns: int, wall_ns: int) ->
         "scope": config.scope.value,
         "dry_run": agent.dry_run,
         "cgroup_version": about.cgroup_version,
+        "cgroup_root": config.cgroup_root,
         "boot_id": about.boot_id,
         "process": dict(about.process()),
         "last_full_pass_seconds_ago": None if last is None else round((now_ns - last) / 1e9, 3),
@@ -113,7 +130,7 @@ def status_document(agent: Agent, about: About, *, now_ns: int, wall_ns: int) ->
         "groups": [list(g) for g in ledger.books.groups()],
         "containers": [container_row(v) for v in guaranteed],
         "held": _held(agent),
-        "counts": _counts(agent.views),
+        "counts": _counts(agent.views) | {"nested": len(nested.rows)},
         "counters": asdict(agent.counters),
         "checkpoint": {
             "path": about.checkpoint,
@@ -133,7 +150,7 @@ def _held(agent: Agent) -> list[dict[str, object]]:
 
 
 def _counts(views: Mapping[str, Tracked]) -> dict[str, int]:
-    """Number of containers by class; sandboxes and system containers stand apart."""
+    """Number of containers by class; sandboxes and system containers stand apart, as does what is nested."""
     counts: Counter[str] = Counter({q.value: 0 for q in QosClass})
     for view in views.values():
         kind = view.record.kind

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from numapin.daemon.admission import classify_record
 from numapin.daemon.config import load_config
-from numapin.daemon.documents import API_VERSION
-from numapin.daemon.status import container_row
+from numapin.daemon.nested import nested_rows
+from numapin.daemon.status import containers_of
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.kernel.cgroup_mounts import find_hierarchy
 from numapin.kernel.discovery import Discovery
@@ -22,9 +22,9 @@ def found_containers(root: Path) -> dict[str, object]:
         ConfigError: The configuration below *root* is wrong.
     """
     config = load_config(root)
-    discovery = Discovery(find_hierarchy(root), root)
-    rows = []
-    for record in sorted(discovery.scan(), key=lambda r: r.cgroup):
-        verdict = classify_record(record, config)
-        rows.append(container_row(Tracked(record, verdict, ContainerState.UNDECIDED, nodes=record.mems)))
-    return {"apiVersion": API_VERSION, "kind": "Containers", "containers": rows}
+    discovery = Discovery(find_hierarchy(root), root, top=config.cgroup_root)
+    views = [
+        Tracked(record, classify_record(record, config), ContainerState.UNDECIDED, nodes=record.mems)
+        for record in discovery.scan()
+    ]
+    return containers_of(views, nested_rows(discovery, views))

@@ -8,16 +8,16 @@ write, or let one unreadable container hide the others.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from numapin.kernel.cgroup_directory import path_parts
 from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy
 from numapin.kernel.cgroupfs import Cgroup, find_missing_cpuset, open_cgroup
-from numapin.kernel.files import list_subdirectories
-from numapin.kernel.names import ContainerName, PodPath, Role, container_at, is_safe_id, names_cgroup, pod_at
+from numapin.kernel.names import ContainerName, PodPath, Role, is_safe_id, names_cgroup
 from numapin.kernel.processes import is_runtime_init, read_start_ticks
+from numapin.kernel.recognition import MOST_LISTED, Inside, Recognition
 from numapin.kernel.runtimes import Metadata, RuntimeFiles, RuntimePaths
 from numapin.model.container import (
     ContainerId,
@@ -42,7 +42,7 @@ _INIT_LOOKED_AT = 8
 
 class Discovery:
     """
-    Finds containers in *hierarchy*, with the runtimes' files below *root*.
+    Finds containers in *hierarchy* below the cgroup *top*, with the runtimes' files below *root*.
 
     `scan` walks everything; `inspect` and `is_container_path` answer for one cgroup. Not for use by several threads.
 
@@ -52,10 +52,14 @@ class Discovery:
     never set or is lost; in one that is not it may be on its way.
     """
 
-    def __init__(self, hierarchy: Hierarchy, root: Path, paths: RuntimePaths | None = None) -> None:
+    def __init__(
+        self, hierarchy: Hierarchy, root: Path, paths: RuntimePaths | None = None, *, top: str = "/"
+    ) -> None:
         self._hierarchy = hierarchy
         self._root = root
+        self._top = top
         self._files = RuntimeFiles(root, hierarchy.mount_point, paths)
+        self._recognition = Recognition(hierarchy, self._files, top)
         self._problems: tuple[str, ...] = ()
 
     @property
@@ -87,7 +91,7 @@ class Discovery:
         """
         self._files.refresh()
         records, problems = [], []
-        for parts, name, pod in self._walk():
+        for parts, name, pod in self._recognition.walk():
             try:
                 record = self._record("/" + "/".join(parts), name, pod)
             except KernelError as exc:
@@ -106,9 +110,11 @@ class Discovery:
         Raises:
             KernelError: The cgroup cannot be opened or read.
         """
-        name, pod = self._resolve(path_parts(path))
+        if not self.covers(path):
+            return None
+        name, pod = self._recognition.resolve(path)
         if name is None and self._unnamed_may_be(path):
-            name, pod = self._resolve(path_parts(path))
+            name, pod = self._recognition.resolve(path)
         if name is None or name.role is Role.MONITOR:
             return None
         return self._record(path, name, pod)
@@ -118,14 +124,29 @@ class Discovery:
         return self._files.is_kept(container_id)
 
     def is_container_path(self, path: str) -> bool:
-        """True when nothing below *path* is of interest: a container, a monitor, or inside of one."""
-        parts = path_parts(path)
-        pod = None
-        for k in range(1, len(parts) + 1):
-            name, pod = self._step(parts[:k], pod)
-            if name is not None:
-                return True
-        return False
+        """True when nothing below *path* is of interest (`Recognition.is_container_path`)."""
+        return self._recognition.is_container_path(path)
+
+    def covers(self, path: str) -> bool:
+        """True for a cgroup below the top, the only ones that can be containers of ours."""
+        return self._recognition.covers(path)
+
+    def reaches(self, path: str) -> bool:
+        """True when a container at *path* could be found: it is below the top, and inside no container there."""
+        return self.covers(path) and not self.is_container_path(path.rpartition("/")[0] or "/")
+
+    def nested(self, outer: str, most_listed: int = MOST_LISTED) -> Inside:
+        """What is recognised inside the container at *outer* (`Recognition.nested`)."""
+        return self._recognition.nested(outer, most_listed)
+
+    def top_problem(self) -> str:
+        """A sentence while the top is not there, else empty."""
+        if self._recognition.top_exists():
+            return ""
+        return (
+            f"cgroup.root names {self._top}, and {self._hierarchy.mount_point} has no such cgroup now: no container "
+            "is looked for until it is there"
+        )
 
     # inside
 
@@ -135,51 +156,6 @@ class Discovery:
             return True
         self._files.refresh()
         return self._files.by_cgroup(path) is not None
-
-    def _step(self, parts: Sequence[str], pod: PodPath | None) -> tuple[ContainerName | None, PodPath | None]:
-        """What the cgroup *parts* is, given the pod above it; and the pod for what is below."""
-        here = pod_at(parts)
-        if here is not None:
-            return None, here
-        name = container_at(parts, pod)
-        if name is None:
-            return self._files.by_cgroup("/" + "/".join(parts)), pod
-        if name.role is Role.MAYBE:
-            runtime = self._files.runtime_of(name.id)
-            known = self._files.by_cgroup("/" + "/".join(parts))
-            if runtime is None:
-                return known, pod
-            name = ContainerName(name.id, runtime, Role.CONTAINER)
-        return name, name.pod or pod
-
-    def _resolve(self, parts: Sequence[str]) -> tuple[ContainerName | None, PodPath | None]:
-        """As `_step` for a whole path; nothing when an ancestor is a container already."""
-        name, pod = None, None
-        for k in range(1, len(parts) + 1):
-            name, pod = self._step(parts[:k], pod)
-            if name is not None and k < len(parts):
-                return None, None
-        return name, pod
-
-    def _walk(self) -> Iterator[tuple[tuple[str, ...], ContainerName, PodPath | None]]:
-        pending: list[tuple[tuple[str, ...], PodPath | None]] = [((), None)]
-        while pending:
-            parts, pod = pending.pop()
-            try:
-                children = list_subdirectories(self._hierarchy.cpuset_mount.joinpath(*parts))
-            except KernelReadError as exc:
-                if not parts:
-                    raise
-                if exc.errno in (errno.ENOENT, errno.ENODEV, errno.EACCES, errno.ENAMETOOLONG):
-                    continue  # removed meanwhile, nobody's to read, or deeper than any runtime's (PATH_MAX)
-                raise
-            for child in children:
-                path = (*parts, child)
-                name, inner = self._step(path, pod)
-                if name is None:
-                    pending.append((path, inner))
-                elif name.role is not Role.MONITOR:
-                    yield path, name, inner
 
     def _record(self, path: str, name: ContainerName, pod: PodPath | None) -> ContainerRecord | None:
         try:

@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from numapin.model.errors import CgroupGone, KernelReadError, KernelWriteError
@@ -161,9 +162,11 @@ def open_beneath(dir_fd: int, parts: Sequence[str], *, shown: str, same_device: 
     return fd
 
 
-def list_subdirectories(path: str | Path, *, dir_fd: int | None = None) -> list[str]:
+def list_subdirectories(path: str | Path, *, dir_fd: int | None = None, most: int | None = None) -> list[str]:
     """
     Names of the directories in a directory, sorted; symbolic links are left out.
+
+    With *most* only so many are looked for: whichever the kernel names first.
 
     Raises:
         KernelReadError: Missing or unreadable.
@@ -172,7 +175,8 @@ def list_subdirectories(path: str | Path, *, dir_fd: int | None = None) -> list[
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
         with os.scandir(fd) as entries:
-            return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+            names = (e.name for e in entries if e.is_dir(follow_symlinks=False))
+            return sorted(names if most is None else islice(names, most))
     except (OSError, ValueError) as exc:
         raise KernelReadError(str(path), _errno(exc)) from exc
     finally:

@@ -141,6 +141,22 @@ class ContainerRecord:
         return Owner(self.id, self.id)
 
 
+@dataclass(frozen=True, slots=True)
+class NestedContainer:
+    """
+    What was recognised inside a container (kind, Docker in Docker): it is told of and never managed.
+
+    ``cgroup`` and ``outer`` are paths below the hierarchy's root, ``outer`` that of the container around it.
+    ``pod_uid`` is the pod's that the path names, a pod of the cluster in there.
+    """
+
+    id: ContainerId
+    runtime: Runtime
+    cgroup: str
+    outer: str
+    pod_uid: str | None = None
+
+
 class StandaloneQos(StrEnum):
     """How a container outside Kubernetes becomes Guaranteed (configuration ``qos.standalone``)."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numapin.daemon.logs
 from numapin.cli import codes
+from numapin.daemon import nested
 from numapin.daemon.tracked import ContainerState
 from numapin.model.errors import NumapinError
 from numapin.model.plan import Exclusion, RefusalCode
@@ -74,13 +75,13 @@ def test_tie_breaks() -> None:
 
 
 def test_rules_of_the_class() -> None:
-    """Every rule that `classify` gives as the reason of a class."""
-    assert first_of_calls("_Verdict", 1) == set(codes.RULES)
+    """Every rule that `classify` gives as the reason of a class, and the one of what has no class of its own."""
+    assert first_of_calls("_Verdict", 1) | {nested.RULE} == set(codes.RULES)
 
 
 def test_states() -> None:
-    """Every state of a container, and the one of an ended container whose memory waits."""
-    assert {*ContainerState, "ended"} == set(codes.STATES)
+    """Every state of a container, of an ended one whose memory waits, and of one inside another."""
+    assert {*ContainerState, "ended", nested.STATE} == set(codes.STATES)
 
 
 def test_errors() -> None:
