@@ -89,7 +89,7 @@ def test_b121_three_end_while_the_agent_is_stopped(tmp_path: Path, off: str) -> 
 
 @pytest.mark.parametrize("where", ["alone", "in-a-living-pod"])
 def test_b121_one_ends_and_nothing_else_happens(tmp_path: Path, where: str) -> None:
-    """B121: the end of a container frees its memory at its event, in a living pod after the grace, and on disk too."""
+    """B121: the end of a container frees its memory at its event, in a living pod after the grace, on disk too."""
     host = Host(tmp_path)
     path = in_pod(host, cri(1), 2, "app") if where == "in-a-living-pod" else host.guaranteed(docker(1), 2)
     host.start()

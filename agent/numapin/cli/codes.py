@@ -278,7 +278,10 @@ ERRORS: Mapping[str, str] = {
     "systemd": (
         "Error. systemd did not take a unit's AllowedMemoryNodes; the direct write to the cgroup stands alone."
     ),
-    "systemd-absent": "Error. No systemd answers on the system bus; the direct write to the cgroup stands alone.",
+    "systemd-absent": (
+        "Error. No systemd answers on the system bus, or it is too old to know AllowedMemoryNodes; the direct "
+        "write to the cgroup stands alone."
+    ),
     "no-such-unit": "Error. systemd has no unit for the container's cgroup; the direct write to it stands alone.",
     "not-running": "Error, exit 3. No daemon answers on the socket. Start it with systemctl start numapin.",
     "no-answer": "Error. A daemon holds the socket and gave no answer in time: it is busy or hangs. Try again.",

@@ -30,6 +30,7 @@ from numapin.model.container import ContainerRecord
 from numapin.model.errors import CheckpointError, CheckpointUnreadable, ConfigError, KernelError
 from numapin.model.nodeset import NodeSet
 from numapin.planner.accounting import gave_back, misfits
+from numapin.planner.changes import changes
 
 
 class Agent:
@@ -108,6 +109,8 @@ class Agent:
             still_there=self._found.still_there,
         )
         self.ledger.rebase(self.machine.node_map)
+        if found := changes(checkpoint.books.node_map, self.machine.node_map):
+            self._log.info("machine_differs", reason="; ".join(found))
         same_boot = checkpoint.boot_id == self.ledger.boot_id
         self._log.info("checkpoint_adopted", pins=len(self.ledger.pins), released=released, same_boot=same_boot)
         self._adopted = True
@@ -241,7 +244,8 @@ class Agent:
     def on_machine(self, machine: Machine) -> None:
         """The machine or the configuration changed: put the promises onto it and try again what did not fit."""
         if machine.node_map != self.machine.node_map:
-            self._log.info("machine_changed", online=str(machine.topology.online))
+            found = "; ".join(changes(self.machine.node_map, machine.node_map))
+            self._log.info("machine_changed", online=str(machine.topology.online), reason=found)
             self.ledger.rebase(machine.node_map)
             self._name_misfits()
         old, self.machine = self.machine.config, machine
@@ -377,7 +381,8 @@ class Agent:
             self._log.warning("pools_unreadable", code=exc.code, reason=str(exc))
             return
         if machine.node_map != self.machine.node_map:
-            self._log.info("hugepage_pools_changed")
+            found = "; ".join(changes(self.machine.node_map, machine.node_map))
+            self._log.info("hugepage_pools_changed", reason=found)
             self.ledger.rebase(machine.node_map)
         self.machine = machine
 

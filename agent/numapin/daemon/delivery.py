@@ -63,6 +63,7 @@ class Delivery:
             ledger=ledger, writer=writer, units=units, reporter=reporter, migrate=migrate_v1, dry_run=dry_run
         )
         self._units = units
+        self._nobody_to_tell = False
         self._opener = opener
         self._drift = drift
         self._ledger = ledger
@@ -230,6 +231,9 @@ class Delivery:
             self._reporter.log.info(
                 "unit_not_told", container_id=view.record.id, cgroup=view.record.cgroup, reason=outcome.problem
             )
+        if outcome.absent and not self._nobody_to_tell:
+            self._reporter.log.info("no_unit_is_told", reason=outcome.problem)  # once: it is the machine's affair
+        self._nobody_to_tell = outcome.absent
         view.unit_note = note
 
     def _give_back(self, view: Tracked, message: str, outcome: Outcome | None) -> None:

@@ -39,7 +39,7 @@ class UnitOutcome:
     What came of a job. ``found`` is what the property said before, ``None`` when that could not be read.
 
     ``problem`` is empty when the property now says what was asked and was read back; ``absent`` when the problem
-    is that there is no systemd to ask, which is the machine's and not this container's.
+    is that there is no systemd that could be told, which is the machine's and not this container's.
     """
 
     job: UnitJob
@@ -101,7 +101,7 @@ class Units:
         self._thread: threading.Thread | None = None
         self._open: set[str] = set()
         self.finding = ""
-        """A sentence while systemd cannot be asked at all."""
+        """A sentence while systemd cannot be told at all."""
 
     def fileno(self) -> int:
         """Descriptor to wait on."""

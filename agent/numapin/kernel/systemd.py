@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from numapin.kernel.clock import SystemClock
-from numapin.model.errors import NoSuchUnit, SystemdAbsent, SystemdError
+from numapin.model.errors import NoSuchUnit, SystemdAbsent, SystemdError, SystemdTooOld
 from numapin.model.nodeset import MAX_ID, NodeSet
 
 SYSTEM_BUS = "run/dbus/system_bus_socket"
@@ -29,6 +29,7 @@ _PATH = "/org/freedesktop/systemd1"
 _PROPERTY = "AllowedMemoryNodes"
 _INTERFACES = {".scope": f"{_NAME}.Scope", ".service": f"{_NAME}.Service"}
 _UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]{1,248}\.(scope|service)")
+_UNKNOWN_PROPERTY = "org.freedesktop.DBus.Error.UnknownProperty"
 _NOBODY = tuple(f"org.freedesktop.DBus.Error.{e}" for e in ("ServiceUnknown", "NameHasNoOwner", "Spawn."))
 """How the errors begin that a bus answers with when nobody has the name and nobody can be started for it."""
 
@@ -152,6 +153,8 @@ class Systemd:
             text = str(answer.body[0])[:200] if answer.body else ""
             if error.startswith(_NOBODY):
                 raise SystemdAbsent(unit, f"systemd is not on the system bus: {text or error}")
+            if error == _UNKNOWN_PROPERTY:
+                raise SystemdTooOld(unit, f"it does not know the property, which came with systemd 244 ({error})")
             kind = NoSuchUnit if error == f"{_NAME}.NoSuchUnit" else SystemdError
             raise kind(unit, f"{text} ({error})" if text else error)
         return answer.body

@@ -323,6 +323,10 @@ class SystemdAbsent(SystemdError):
     code = "systemd-absent"
 
 
+class SystemdTooOld(SystemdAbsent):
+    """systemd does not know the property, so for this machine it is as good as absent; before 244, less backports."""
+
+
 class NoSuchUnit(SystemdError):
     """systemd has no unit of that name loaded: the cgroup was made by somebody else, or is gone."""
 

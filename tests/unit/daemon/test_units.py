@@ -98,7 +98,7 @@ def test_a_refusal_is_a_sentence(tmp_path: Path, error: str) -> None:
         outcome = settle(systemd, job(bus, docker(1), ONE))
 
         assert error in outcome.problem
-        assert not outcome.absent
+        assert outcome.absent == (error == UNKNOWN_PROPERTY)  # then it is the machine's affair
 
 
 def test_a_unit_of_another_cgroup_is_left_alone(tmp_path: Path) -> None:
@@ -247,6 +247,33 @@ def test_no_bus_is_one_finding(tmp_path: Path) -> None:
     assert host.states() == dict.fromkeys(paths, "pinned")
     assert "not started by systemd" in host.units.finding
     assert "unit_not_told" not in host.log.events()
+
+
+@pytest.mark.parametrize("knows", [False, True], ids=["239", "239-with-the-backport"])
+def test_b077_a_systemd_without_the_property(tmp_path: Path, knows: bool) -> None:
+    """
+    B077: what counts is whether the property is known, not a version: where it is not, three containers are pinned
+    directly, with one line and one finding for all, and none claims that its unit says the same.
+    """
+    paths = [docker(k) for k in range(3)]
+    with system_bus(tmp_path) as bus:
+        host = host_with(bus, *paths)
+        bus.refuse_get = "" if knows else UNKNOWN_PROPERTY
+        host.start()
+        host.wait_for_units()
+        host.agent.full_pass()
+        host.wait_for_units()
+        host.agent.flush()
+
+        assert host.units is not None
+        assert host.states() == dict.fromkeys(paths, "pinned")
+        assert [host.mems(path) for path in paths] == ["0", "0", "0"]
+        assert [bool(host.saved().containers[path].unit) for path in paths] == [knows] * 3
+        assert ["says the same" in host.view(path).unit_note for path in paths] == [knows] * 3
+        assert host.log.events().count("no_unit_is_told") == (not knows)
+        assert host.log.events().count("unit_not_told") == 0
+        assert ("came with systemd 244" in host.units.finding) == (not knows)
+        assert bus.calls.count("SetUnitProperties") == 3 * knows
 
 
 def test_a_unit_change_is_told_as_the_cause(tmp_path: Path) -> None:
