@@ -236,6 +236,15 @@ def test_a_foreign_write_is_repaired(numapin: Numapin, docker: Containers) -> No
     wait_for(lambda: numapin.rows(docker.parent)[path]["repairs"] == 1)
 
 
+def test_a_written_limit_is_followed(numapin: Numapin, docker: Containers) -> None:
+    """A memory limit that is written into the cgroup alone, as crun's update does, is in the books by its event."""
+    path = docker.start(1)
+    numapin.start()
+    (docker.others[0] / path[1:] / "memory.limit_in_bytes").write_text("5M")
+
+    wait_for(lambda: numapin.rows(docker.parent)[path]["request"] == {"memory": 5 * MIB}, limit_s=5)
+
+
 def test_a_write_that_the_kernel_refuses(numapin: Numapin, docker: Containers) -> None:
     """EACCES (the parent has no nodes): the container's reason has path and remedy, the others are served."""
     inner = docker.cpuset / docker.parent[1:] / "closed/docker"

@@ -171,7 +171,7 @@ class Loop:
         if self._overflowed(events):
             return
         removed = [e.path for e in events if e.kind is EventKind.REMOVED]
-        created = [e.path for e in events if e.kind is EventKind.CREATED]
+        created = [e.path for e in events if e.kind in (EventKind.CREATED, EventKind.LIMIT_WRITTEN)]
         written = [e.path for e in events if e.kind is EventKind.MEMS_WRITTEN]
         if removed:
             self._agent.on_removed(removed)

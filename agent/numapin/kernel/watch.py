@@ -1,4 +1,4 @@
-"""Events: cgroups that come and go, foreign writes to ``cpuset.mems``, runtimes' state files, memory hotplug.
+"""Events: cgroups that come and go, writes to nodes and memory limits, runtimes' state files, memory hotplug.
 
 Owns: which directories are watched. A directory is listed after its watch was set, for what was made meanwhile
 raises no event. Must never: read or write a cgroup's files, or watch inside a container.
@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from numapin.kernel.cgroup_mounts import Hierarchy
+from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy
 from numapin.kernel.files import list_subdirectories
 from numapin.kernel.inotify import CLOSE_WRITE, CREATE, DELETE, MODIFY, MOVED_TO, InotifyWatcher
 from numapin.kernel.runtimes import RuntimeFiles, RuntimePaths
@@ -34,6 +34,8 @@ class EventKind(StrEnum):
     REMOVED = "removed"
     MEMS_WRITTEN = "mems-written"
     """Somebody, perhaps we, wrote ``cpuset.mems`` of a watched container."""
+    LIMIT_WRITTEN = "limit-written"
+    """Somebody wrote the memory limit of a watched container, as ``podman update`` does without another sign."""
     STATE_APPEARED = "state-appeared"
     """A runtime wrote its state: the container at this path is set up, or was changed."""
     OVERFLOW = "overflow"
@@ -74,7 +76,11 @@ class CgroupWatcher(InotifyWatcher):
         self._mems_name = f"{hierarchy.cpuset_prefix}mems"
         self._is_container_path = is_container_path
         self._known: set[str] = set()
-        self._pinned: dict[str, str] = {}
+        memory = hierarchy.controllers.get("memory")
+        self._memory = None if memory is None else str(memory.path)
+        is_v2 = memory is not None and memory.version is CgroupVersion.V2
+        self._limit_name = "memory.max" if is_v2 else "memory.limit_in_bytes"
+        self._pinned: dict[str, tuple[EventKind, str]] = {}
         try:
             self.resync()
         except KernelReadError:
@@ -97,9 +103,9 @@ class CgroupWatcher(InotifyWatcher):
                 self.resync()
                 events.append(CgroupEvent(EventKind.OVERFLOW, ""))
             elif not notice.name:
-                path = self._pinned.get(notice.directory)
-                if path is not None and notice.mask & MODIFY:
-                    events.append(CgroupEvent(EventKind.MEMS_WRITTEN, path))
+                watched = self._pinned.get(notice.directory)
+                if watched is not None and notice.mask & MODIFY:
+                    events.append(CgroupEvent(*watched))
             elif notice.is_directory:
                 path = f"{notice.directory.removeprefix(self._mount)}/{notice.name}"
                 if notice.mask & DELETE:
@@ -124,32 +130,38 @@ class CgroupWatcher(InotifyWatcher):
         self._known.update(self._discover(""))
         for gone in before - {self._mount + p for p in self._known} - {self._mount}:
             self._watches.remove(gone)
-        for path in set(self._pinned.values()) - self._known:
+        for path in {path for _, path in self._pinned.values()} - self._known:
             self.unwatch_mems(path)
 
     def prune(self, path: str) -> None:
         """Stop looking inside *path*: it turned out to be a container. Its removal is still reported."""
-        file = self._mems_file(path)
-        pinned = self._pinned.get(file)
+        pinned = any(file in self._pinned for file in self._files(path))
         self._watches.remove_below(self._mount + path)
         self._known = {p for p in self._known if not p.startswith(f"{path}/")}
-        if pinned is not None:
+        if pinned:
             self.watch_mems(path)
 
     def watch_mems(self, path: str) -> None:
-        """Report writes to the ``cpuset.mems`` of the cgroup *path*, our own ones too. Harmless when repeated."""
-        file = self._mems_file(path)
-        if self._watches.add(file, MODIFY, directory=False):
-            self._pinned[file] = path
+        """
+        Report writes to ``cpuset.mems`` (our own ones too) and to the memory limit of the cgroup *path*.
+
+        Harmless when repeated; a missing file is nothing to watch.
+        """
+        for file, kind in self._files(path).items():
+            if self._watches.add(file, MODIFY, directory=False):
+                self._pinned[file] = (kind, path)
 
     def unwatch_mems(self, path: str) -> None:
         """End `watch_mems`; harmless when there was none."""
-        file = self._mems_file(path)
-        self._pinned.pop(file, None)
-        self._watches.remove(file)
+        for file in self._files(path):
+            self._pinned.pop(file, None)
+            self._watches.remove(file)
 
-    def _mems_file(self, path: str) -> str:
-        return f"{self._mount}{path}/{self._mems_name}"
+    def _files(self, path: str) -> dict[str, EventKind]:
+        files = {f"{self._mount}{path}/{self._mems_name}": EventKind.MEMS_WRITTEN}
+        if self._memory is not None:
+            files[f"{self._memory}{path}/{self._limit_name}"] = EventKind.LIMIT_WRITTEN
+        return files
 
     def _discover(self, path: str) -> Iterator[str]:
         """Watch the cgroup *path* and what is in it by now; yields each that was not known, *path* first."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from numapin.kernel.cgroup_mounts import CgroupVersion
 from numapin.kernel.watch import CgroupEvent, CgroupWatcher, EventKind, RuntimeStateWatcher
 from numapin.model.errors import KernelReadError
 from support.cgroup_trees import GIB, GUARANTEED_SLICE, ID_A, ID_B, CgroupTree, oci
@@ -113,6 +114,26 @@ def test_writes_to_mems(tree: CgroupTree, watcher: CgroupWatcher) -> None:
 
     assert written == [("mems-written", DOCKER)]
     assert seen(watcher) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "name"), [(CgroupVersion.V2, "memory.max"), (CgroupVersion.V1, "memory.limit_in_bytes")]
+)
+def test_written_limits(tmp_path: Path, version: CgroupVersion, name: str) -> None:
+    """A write to a watched container's memory limit is told as such, wherever the memory controller is."""
+    tree = CgroupTree(tmp_path, version)
+    tree.add(DOCKER, memory=GIB)
+    hierarchy = tree.hierarchy()
+    file = hierarchy.controllers["memory"].path / DOCKER.strip("/") / name
+    with CgroupWatcher(hierarchy, tree.discovery().is_container_path) as watcher:
+        watcher.watch_mems(DOCKER)
+        file.write_text(f"{2 * GIB}\n")
+        written = set(seen(watcher))
+        watcher.unwatch_mems(DOCKER)
+        file.write_text(f"{GIB}\n")
+
+        assert written == {("limit-written", DOCKER)}
+        assert seen(watcher) == []
 
 
 def test_watching_what_is_gone(watcher: CgroupWatcher) -> None:
