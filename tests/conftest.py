@@ -1,5 +1,5 @@
 """
-What every test run shares: unit tests never touch the machine they run on.
+What every test run shares: unit tests never touch the machine they run on, and the end says where the time went.
 
 An audit hook sees each ``open``, ``listdir`` and ``scandir`` of this process, also those done through ``os``. Tests
 below ``tests/unit`` that reach into the real ``/sys`` or ``/proc`` fail with the path; everything else may.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ settings.register_profile("numapin", deadline=None)  # a busy machine is slow, n
 settings.load_profile("numapin")
 
 UNIT = Path(__file__).parent / "unit"
+SLOW_SHOWN = 12
 FORBIDDEN = ("/sys/", "/proc/")
 EVENTS = frozenset({"open", "os.listdir", "os.scandir"})
 
@@ -61,3 +63,17 @@ def _no_real_machine(request: pytest.FixtureRequest) -> Iterator[None]:
 def guard() -> Guard:
     """The guard itself, for the test that tries it."""
     return _guard
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say where the time went: seconds below each folder of tests/, and the longest tests with their fixtures."""
+    folders: Counter[str] = Counter()
+    tests: Counter[str] = Counter()
+    for outcome in ("", "passed", "failed", "error", "skipped"):  # "" are setups and teardowns that went well
+        for report in terminalreporter.stats.get(outcome, []):
+            folders[report.nodeid.split("/")[1]] += report.duration
+            tests[report.nodeid] += report.duration
+    told = ", ".join(f"{folder} {seconds:.0f} s" for folder, seconds in folders.most_common())
+    terminalreporter.write_line(f"where the time went: {told}")
+    for nodeid, seconds in tests.most_common(SLOW_SHOWN):
+        terminalreporter.write_line(f"  {seconds:.0f} s {nodeid}")
