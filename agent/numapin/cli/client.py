@@ -12,9 +12,9 @@ import socket
 import struct
 from collections.abc import Mapping
 
+from numapin import API_VERSION
 from numapin.model.errors import ExitStatus, NoAnswer, NotPermitted, NotRunning, RequestFailed
 
-API_VERSION = "numapin/v1"
 _MAX_ANSWER_BYTES = 256 << 20
 
 

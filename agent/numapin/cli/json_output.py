@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-API_VERSION = "numapin/v1"
+from numapin import API_VERSION
 
 
 def print_json(kind: str, body: Mapping[str, object]) -> None:

@@ -12,9 +12,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from numapin import API_VERSION
 from numapin.model.errors import ExitStatus, NumapinError, RequestFailed
-
-API_VERSION = "numapin/v1"
 
 
 class UnknownVerb(RequestFailed):

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from numapin import API_VERSION
 from numapin.daemon.config import load_config
-from numapin.daemon.documents import API_VERSION
 from numapin.daemon.machine import Machine
 from numapin.model.checkpoint import Checkpoint
 from numapin.model.errors import CheckpointCorrupt, CheckpointError, RequestFailed

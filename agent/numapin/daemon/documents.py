@@ -12,8 +12,6 @@ from dataclasses import asdict
 from numapin.model.memory import Books
 from numapin.model.topology import Topology
 
-API_VERSION = "numapin/v1"
-
 
 def node_tables(books: Books, topology: Topology | None) -> list[dict[str, object]]:
     """

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from numapin import API_VERSION
 from numapin.daemon.config_keys import toml_text
-from numapin.daemon.documents import API_VERSION
 from numapin.daemon.offline import offline_status
 from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import PinRecord, RefusalRecord

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from numapin.daemon.documents import API_VERSION, node_tables
+from numapin import API_VERSION
+from numapin.daemon.documents import node_tables
 from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import Checkpoint, Phase
 from numapin.model.errors import CheckpointError, CheckpointWrongVersion

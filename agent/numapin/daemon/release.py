@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from numapin import API_VERSION
 from numapin.daemon.agent import Agent
-from numapin.daemon.documents import API_VERSION
 from numapin.daemon.explain import find_container
 from numapin.daemon.logs import Log
 from numapin.daemon.pinning import WriteJob, perform

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from numapin import __version__
+from numapin import API_VERSION, __version__
 from numapin.daemon.agent import Agent
-from numapin.daemon.documents import API_VERSION, node_tables
+from numapin.daemon.documents import node_tables
 from numapin.daemon.leftovers import sentence
 from numapin.daemon.nested import NestedRows
 from numapin.daemon.tracked import ContainerState, Tracked

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
+from numapin import API_VERSION
 from numapin.daemon.basis import Basis
-from numapin.daemon.documents import API_VERSION
 from numapin.daemon.explain import decision_part, refusal_part
 from numapin.model.errors import ExitStatus, RequestFailed
 from numapin.model.memory import MemoryType, Owner

@@ -22,6 +22,7 @@ from typing import TypeVar
 
 import msgspec
 
+from numapin import API_VERSION
 from numapin.model.checkpoint import CHECKPOINT_VERSION, Checkpoint, PinRecord, RefusalRecord
 from numapin.model.errors import CheckpointCorrupt, CheckpointWrongVersion
 from numapin.model.memory import Block, Books, MemoryTable, MemoryType, NodeMap, NodeState, Owner
@@ -29,8 +30,6 @@ from numapin.model.nodeset import NodeId, NodeSet
 from numapin.state import layout
 
 KIND = "Checkpoint"
-API_VERSION = "numapin/v1"
-
 _BLANK = b'"checksum":""\n}\n'
 _SEALED = re.compile(rb'\n"checksum":"sha256:([0-9a-f]{64})"\n\}\n\Z')
 _BYTES_PREFIX = "bytes:"
