@@ -141,7 +141,7 @@ def _agreed(offers: Offers, entries: Sequence[Entry], taste: Taste, own: int) ->
         for entry in entries
         if entry.agreed and entry.mask is not None and entry.mask.bit_count() == size and offers.takes(entry.mask)
     ]
-    return min(found, key=taste.key, default=None)
+    return taste.best(found)
 
 
 def _compromise(offers: Offers, entries: Sequence[Entry], wanted: int, taste: Taste) -> int | None:

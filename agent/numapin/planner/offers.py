@@ -30,12 +30,8 @@ class Offers:
         nodes = books.node_map.nodes
         self.request = request
         self.kinds = tuple(kinds)
-        self.ids = [
-            node
-            for node, state in nodes.items()
-            if (request.allowed is None or node in request.allowed)
-            and any(t.total for t in state.memory_map.values())
-        ]
+        allowed = request.allowed
+        self.ids = [n for n, state in nodes.items() if (allowed is None or n in allowed) and _has_memory(state)]
         normal = request.normal
         self._normal = normal if normal is not None and any(n not in normal for n in self.ids) else None
         sizes = tuple(request.sizes[k] for k in self.kinds)
@@ -45,11 +41,11 @@ class Offers:
         self.offered: dict[NodeId, Vector] = {}
         for n in self.ids:
             self.allocatable[n], self.offered[n] = self._vectors(n, nodes[n])
-        self.alone = [n for n in self.ids if len(nodes[n].cells) == 1]
+        self.alone = [n for n in self.ids if nodes[n].cells.mask.bit_count() == 1]
         self.unused = [n for n in self.alone if not nodes[n].number_of_assignments]
         self.unused_mask = sum(1 << n for n in self.unused)
         self.fitting = sum(1 << n for n in self.alone if self.enough(self.offered[n]))
-        cells = {nodes[n].cells.mask for n in self.ids if len(nodes[n].cells) > 1}
+        cells = {nodes[n].cells.mask for n in self.ids if nodes[n].cells.mask.bit_count() > 1}
         self.groups = {g: self._group_offer(books, g) for g in sorted(cells) if not g & ~self.all}
         self.inexact = False
         self._steps = Steps(len(self.ids))
@@ -59,10 +55,10 @@ class Offers:
     def _vectors(self, node: NodeId, state: NodeState) -> tuple[Vector, Vector]:
         """Allocatable, and what the books and the kernel have free."""
         tables = [state.memory_map.get(kind) for kind in self.kinds]
-        could = tuple(t.allocatable if t else 0 for t in tables)
-        offer = tuple(t.free if t else 0 for t in tables)
+        could = tuple([t.allocatable if t else 0 for t in tables])
+        offer = tuple([t.free if t else 0 for t in tables])
         if ceilings := self.request.ceilings.get(node):
-            offer = tuple(min(o, ceilings.get(k, o)) for k, o in zip(self.kinds, offer, strict=True))
+            offer = tuple([min(o, ceilings.get(k, o)) for k, o in zip(self.kinds, offer, strict=True)])
         if self._normal is not None:
             mark = (int(node in self._normal),)
             could, offer = could + mark, offer + mark
@@ -70,7 +66,7 @@ class Offers:
 
     def _group_offer(self, books: Books, group: int) -> Vector:
         """Free of a whole group: the books' sum or the kernel's, whichever is less (the split means nothing)."""
-        members = [n for n in self.ids if group >> n & 1]
+        members = list(NodeSet(group))
         free = [0] * len(self.kinds)
         kernel = [0] * len(self.kinds)
         for n in members:
@@ -93,7 +89,10 @@ class Offers:
 
     def width(self) -> int | None:
         """Fewest nodes whose allocatable memory could hold the request; ``None`` when all cannot."""
-        search = Search(list(self.allocatable.values()), self.need, self._steps)
+        caps = list(self.allocatable.values())
+        if any(map(self.enough, caps)):
+            return 1
+        search = Search(caps, self.need, self._steps)
         found = search.fewest()
         self.inexact |= not search.exact
         return found
@@ -127,7 +126,7 @@ class Offers:
                     size = count
                     mask = self._best(search, pool, count - containing.bit_count(), containing, taste)
                     found += [mask] if mask is not None else []
-        return min((m for m in found if m.bit_count() == size), key=taste.key, default=None)
+        return taste.best([m for m in found if m.bit_count() == size])
 
     def has_rival(self, mask: int) -> bool:
         """True when another set of as many nodes may take the request too (above ten unused nodes: perhaps)."""
@@ -189,3 +188,11 @@ class Offers:
             for t, value in enumerate(self.offered[n]):
                 total[t] += value
         return tuple(total)
+
+
+def _has_memory(state: NodeState) -> bool:
+    """True when the node has memory of any type."""
+    for table in state.memory_map.values():  # noqa: SIM110 # once for every node of every decision
+        if table.total:
+            return True
+    return False

@@ -53,20 +53,25 @@ class Overlaps:
         size = self._size(wanted)
         if size is None:
             return None
-        best: tuple[Key, int] | None = None
+        keys: dict[int, Key] = {}
+        best: int | None = None
+
+        def wins(part: int) -> bool:
+            if best is None or part == best:
+                return best is None
+            for one in (part, best):
+                if one not in keys:
+                    keys[one] = taste.key(one)
+            return keys[part] < keys[best]
+
         for part in self._known(size):
-            key = taste.key(part)
-            if best is None or key < best[0]:
-                best = key, part
-        if self._lendable:
-            seen: dict[int, Key] = {}
-            for mask in self._masks:
-                for part in self._spanned(mask, size, taste):
-                    if part not in seen:
-                        seen[part] = taste.key(part)
-                    if (best is None or seen[part] < best[0]) and self._may_be_left(mask, part):
-                        best = seen[part], part
-        return None if best is None else best[1]
+            if wins(part):
+                best = part
+        for mask in self._masks if self._lendable else ():
+            for part in self._spanned(mask, size, taste):
+                if wins(part) and self._may_be_left(mask, part):
+                    best = part
+        return best
 
     def _size(self, wanted: int) -> int | None:
         """Size of the overlaps to choose among; ``None`` when there are none."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from numapin.model.memory import Block, Books, MemoryTable, NodeMap, NodeState, Owner
+from numapin.model.memory import Block, Books, MemoryTable, MemoryType, NodeMap, NodeState, Owner
 from numapin.model.nodeset import NodeId, NodeSet
 
 
@@ -25,24 +25,36 @@ def settled(books: Books, assignments: dict[Owner, tuple[Block, ...]], changed: 
             touched |= group
     here = [b for blocks in assignments.values() for b in blocks if b.affinity.mask & touched]
     nodes = dict(books.node_map.nodes)
-    cells = {node: group for group in groups if group & touched for node in NodeSet(group)}
-    grown = any(node not in nodes for node in NodeSet(touched))
-    on_node: dict[NodeId, list[Block]] = {node: [] for node in NodeSet(touched)}
+    cells = {node: NodeSet(group) for group in groups if group & touched for node in NodeSet(group)}
+    counts = dict.fromkeys(NodeSet(touched), 0)
+    grown = any(node not in nodes for node in counts)
+    alone: dict[tuple[NodeId, MemoryType], int] = {}
+    shared = []
     for block in here:
+        mask = block.affinity.mask
         for node in block.affinity:
-            on_node[node].append(block)
+            counts[node] += 1
+        if mask & (mask - 1):
+            shared.append(block)
+        else:
+            key = NodeId(mask.bit_length() - 1), block.type
+            alone[key] = alone.get(key, 0) + block.size_bytes
         _ensure_table(nodes, block)
-    for node, mine in on_node.items():
+    for node, count in counts.items():
         state = nodes.get(node)
         memory_map = {}
         for kind, t in state.memory_map.items() if state else ():
-            alone = sum(b.size_bytes for b in mine if b.type == kind and len(b.affinity) == 1)
-            memory_map[kind] = MemoryTable(t.total, t.system_reserved, t.allocatable, alone, t.allocatable - alone)
-        nodes[node] = NodeState(memory_map, len(mine), NodeSet(cells.get(node, 1 << node)))
-    for block in sorted(here, key=lambda b: b.affinity.mask):
-        if len(block.affinity) > 1:
-            _fill(nodes, block)
+            taken = alone.get((node, kind), 0)
+            memory_map[kind] = t if t.reserved == taken else _charged(t, taken)
+        nodes[node] = NodeState(memory_map, count, cells.get(node) or NodeSet(1 << node))
+    for block in sorted(shared, key=lambda b: b.affinity.mask):
+        _fill(nodes, block)
     return Books(NodeMap(dict(sorted(nodes.items())) if grown else nodes), assignments)
+
+
+def _charged(table: MemoryTable, reserved: int) -> MemoryTable:
+    free = table.allocatable - reserved
+    return MemoryTable(table.total, table.system_reserved, table.allocatable, reserved, free)
 
 
 def _merge(masks: Iterable[int]) -> list[int]:
@@ -59,12 +71,14 @@ def _merge(masks: Iterable[int]) -> list[int]:
 
 def _ensure_table(nodes: dict[NodeId, NodeState], block: Block) -> None:
     """Zeros on the block's lowest node where none of its nodes has the type (any more), to carry what is promised."""
-    if not any(n in nodes and block.type in nodes[n].memory_map for n in block.affinity):
-        for node in block.affinity:
-            state = nodes.get(node)
-            tables = {**(state.memory_map if state else {}), block.type: MemoryTable(0, 0, 0, 0, 0)}
-            nodes[node] = NodeState(tables, 0, block.affinity)
+    for node in block.affinity:
+        if node in nodes and block.type in nodes[node].memory_map:
             return
+    for node in block.affinity:
+        state = nodes.get(node)
+        tables = {**(state.memory_map if state else {}), block.type: MemoryTable(0, 0, 0, 0, 0)}
+        nodes[node] = NodeState(tables, 0, block.affinity)
+        return
 
 
 def _fill(nodes: dict[NodeId, NodeState], block: Block) -> None:
@@ -76,7 +90,6 @@ def _fill(nodes: dict[NodeId, NodeState], block: Block) -> None:
         t = state.memory_map[block.type]
         part = left if position == len(order) else max(0, min(left, t.free))
         if part:
-            taken = MemoryTable(t.total, t.system_reserved, t.allocatable, t.reserved + part, t.free - part)
-            tables = {**state.memory_map, block.type: taken}
+            tables = {**state.memory_map, block.type: _charged(t, t.reserved + part)}
             nodes[node] = NodeState(tables, state.number_of_assignments, state.cells)
             left -= part

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from heapq import heapify, heapreplace
+from itertools import accumulate
 from typing import Literal
 
 from numapin.planner.witness import Steps, Vector, Witness
@@ -28,16 +30,22 @@ class Search:
     Needs of zero or less are met by nothing at all.
     """
 
-    __slots__ = ("_fewest", "_found", "_witness", "caps", "need", "size")
+    __slots__ = ("_fewest", "_found", "_least", "_most", "_witness", "caps", "need", "size")
 
     def __init__(self, caps: Sequence[Vector], need: Vector, steps: Steps) -> None:
-        wanted = [t for t, n in enumerate(need) if n > 0]
-        self.need = tuple(need[t] for t in wanted)
-        # More than the need is worth no more than the need; this sharpens every bound below.
-        columns = [[min(c[t], need[t]) if c[t] > 0 else 0 for c in caps] for t in wanted]
+        columns: list[list[int]] = []
+        for n, column in zip(need, zip(*caps, strict=True), strict=True) if caps else ():
+            if n > 0:
+                # More than the need is worth no more than the need; this sharpens every bound below.
+                columns.append([n if c > n else c if c > 0 else 0 for c in column])
+        self.need = tuple([n for n in need if n > 0])
         self.caps: list[Vector] = list(zip(*columns, strict=True)) if columns else [()] * len(caps)
         self.size = len(self.caps)
-        self._witness = Witness(self.caps, self.need, steps)
+        ascending = [sorted(column) for column in columns]
+        self._least = [list(accumulate(values, initial=0)) for values in ascending]
+        """Per type, at position k: the sum of the k smallest."""
+        self._most = [list(accumulate(reversed(values), initial=0)) for values in ascending]
+        self._witness = Witness(self.caps, columns, self.need, steps)
         self._found: dict[int, Sequence[int]] = {}
         self._fewest: int | Literal[False] | None = False
 
@@ -58,19 +66,14 @@ class Search:
 
     def _find_fewest(self) -> int | None:
         lower = 0
-        for t, need in enumerate(self.need):
-            total = 0
-            for count, value in enumerate(sorted((cap[t] for cap in self.caps), reverse=True), 1):
-                total += value
-                if total >= need:
-                    lower = max(lower, count)
-                    break
-            else:
+        for need, most in zip(self.need, self._most or [[0]] * len(self.need), strict=True):
+            if most[-1] < need:
                 return None
+            lower = max(lower, bisect_left(most, need))
         if len(self.need) < 2 or lower == self.size:
             return lower
         # One order of worth, cut where all needs are met, is an upper end; the least k lies between.
-        order = self._witness.order(range(self.size), [1.0] * len(self.need))
+        order = self._witness.order(self.size, [1.0] * len(self.need))
         missing, upper = list(self.need), 0
         while max(missing) > 0:
             missing = [m - c for m, c in zip(missing, self.caps[order[upper]], strict=True)]
@@ -91,7 +94,7 @@ class Search:
         dims = self._binding(k)
         if not dims:
             return True
-        if k == 0 or any(sum(sorted((c[t] for c in self.caps), reverse=True)[:k]) < self.need[t] for t in dims):
+        if k == 0 or any(self._most[t][k] < self.need[t] for t in dims):
             return False
         return len(dims) == 1 or self._first(k) is not None
 
@@ -116,27 +119,34 @@ class Search:
 
     def _binding(self, k: int) -> tuple[int, ...]:
         """Types that not just any *k* nodes satisfy."""
-        return tuple(
-            t for t, need in enumerate(self.need) if k == 0 or sum(sorted(cap[t] for cap in self.caps)[:k]) < need
-        )
+        return tuple([t for t, need in enumerate(self.need) if k == 0 or self._least[t][k] < need])
 
     def _enough(self, chosen: Sequence[int]) -> bool:
         return all(sum(self.caps[i][t] for i in chosen) >= need for t, need in enumerate(self.need))
 
     def _walk(self, k: int, dims: tuple[int, ...], witness: set[int] | None) -> tuple[int, ...] | None:
         """From the highest position down, leave out what can be left out; exact for one type."""
-        tops = [_Top([cap[t] for cap in self.caps], k, self.need[t]) for t in dims]
-        if any(top.total < top.need for top in tops):
+        end = 1 + max(_reach([cap[t] for cap in self.caps], self.need[t], k) for t in dims)
+        if end > self.size:
             return None
+        while witness is not None and (highest := max(witness)) >= end:
+            other = self._witness.find(highest, self.need, k)
+            if other is None:
+                end = highest + 1
+            else:
+                witness = set(other)
+        tops = [_Top([cap[t] for cap in self.caps[:end]], k, self.need[t]) for t in dims]
         kept: list[int] = []
         missing = list(self.need)
-        for i in range(self.size - 1, -1, -1):
+        for i in range(end - 1, -1, -1):
             cap = self.caps[i]
-            can_drop = i >= k - len(kept) and all(
-                top.without(cap[t]) >= top.need for top, t in zip(tops, dims, strict=True)
-            )
+            # the first one is known to be needed
+            can_drop = i < end - 1 and i >= k - len(kept)
+            if can_drop:
+                for top, t in zip(tops, dims, strict=True):
+                    can_drop &= top.can_drop(cap[t])
             if can_drop and witness is not None and i in witness:
-                other = self._witness.find(range(i), missing, k - len(kept))
+                other = self._witness.find(i, missing, k - len(kept))
                 can_drop = other is not None
                 if other is not None:
                     witness = set(other)
@@ -154,9 +164,24 @@ class Search:
 
     def _first(self, k: int) -> Sequence[int] | None:
         """Some *k* of all nodes that are enough, remembered."""
-        if k not in self._found and (found := self._witness.find(range(self.size), self.need, k)) is not None:
+        if k not in self._found and (found := self._witness.find(self.size, self.need, k)) is not None:
             self._found[k] = found
         return self._found.get(k)
+
+
+def _reach(values: list[int], need: int, k: int) -> int:
+    """First position up to which the *k* largest are enough; the number of values when there is none."""
+    best = values[:k]
+    total = sum(best)
+    if total >= need:
+        return k - 1
+    heapify(best)
+    for i in range(k, len(values)):
+        if values[i] > best[0]:
+            total += values[i] - heapreplace(best, values[i])
+            if total >= need:
+                return i
+    return len(values)
 
 
 class _Top:
@@ -170,17 +195,21 @@ class _Top:
         self.need = need
         self.total = sum(self.values[-count:]) if count else 0
 
-    def without(self, value: int) -> int:
-        """The sum if one *value* were not there."""
-        edge = len(self.values) - self.count
-        if value < self.values[edge]:
-            return self.total
-        return self.total - value + (self.values[edge - 1] if edge else 0)
+    def can_drop(self, value: int) -> bool:
+        """True when the sum is still enough if one *value* is not there."""
+        return self._without(value) >= self.need
 
     def drop(self, value: int) -> None:
         """Remove one *value*."""
-        self.total = self.without(value)
+        self.total = self._without(value)
         del self.values[bisect_left(self.values, value)]
+
+    def _without(self, value: int) -> int:
+        values = self.values
+        edge = len(values) - self.count
+        if value < values[edge]:
+            return self.total
+        return self.total - value + (values[edge - 1] if edge else 0)
 
     def take(self, value: int) -> None:
         """Remove one *value*, choose it, and want one less."""

@@ -21,6 +21,8 @@ COMPARED_PAIRS = 34_000
 """Sets are compared one by one while they have no more pairs than this: 2 of 90 nodes, 3 of 29, 5 of 13."""
 SEED_LOOK_UPS = 5_000
 """Distances looked up around starting nodes; for more than about 70 nodes in a set closeness is not weighed."""
+SEARCHED_SEEDS = 4
+"""Around so many of them at most a search looks for a set where the most ample nodes are not enough."""
 KEPT_WANTED = 12
 """So many wanted nodes are tried one after the other."""
 UNREACHABLE = 255
@@ -49,9 +51,10 @@ class Taste:
         """Sum of the distances of all ordered pairs, a node with itself included: compares sets of one size."""
         if not self.distances:
             return 0
+        if mask & (mask - 1) == 0:
+            node = NodeId(mask.bit_length() - 1)
+            return self.distances.get(node, {}).get(node, UNREACHABLE) if mask else 0
         ids = list(NodeSet(mask))
-        if len(ids) < 2:
-            return sum(self.distances.get(n, {}).get(n, UNREACHABLE) for n in ids)
         return sum(map(sum, _rows(self.distances, ids)))
 
     def wanted(self, mask: int) -> Weight:
@@ -65,6 +68,10 @@ class Taste:
     def key(self, mask: int) -> Key:
         """Sort key of a set among equally large ones; the smallest wins."""
         return self.distance(mask), *self.wanted(mask), mask
+
+    def best(self, masks: Sequence[int]) -> int | None:
+        """The set with the smallest key; a lone one is not looked at."""
+        return masks[0] if len(masks) == 1 else min(masks, key=self.key, default=None)
 
     def deciding(self, winner: int, plainest: int) -> str:
         """Name of the rule that put *winner* before *plainest*, the set that the ids alone would give."""
@@ -94,30 +101,36 @@ def _compared(search: Search, ids: Sequence[int], k: int, base: int, taste: Tast
     if taste.distances and k > 1:
         rows = _rows(taste.distances, [NodeId(n) for n in ids])
         apart = [list(map(add, row, column)) for row, column in zip(rows, zip(*rows, strict=True), strict=True)]
-    best: Key | None = None
+    ranks = _ranks(ids, taste)
+    best: tuple[int, int, int] | None = None
 
-    def extend(first: int, picks: int, mask: int, far: int, adds: Sequence[int], missing: Sequence[int]) -> None:
-        """*adds* is what each node would add to the distance *far* of what *mask* has already."""
+    def extend(first: int, picks: int, so_far: tuple[int, int, int], adds: Sequence[int], missing: Vector) -> None:
+        """*so_far* is distance, rank and mask; *adds* is what each node would add to the distance."""
         nonlocal best
+        far, rank, mask = so_far
         for i in range(first, size - picks + 1):
-            then = far + adds[i]
-            if best is not None and then > best[0]:
+            then = far + adds[i], rank + ranks[i], mask | bits[i]
+            if best is not None and (then[0] > best[0] or (picks == 1 and then > best)):
                 continue
-            left = list(map(sub, missing, caps[i]))
+            left = tuple(map(sub, missing, caps[i]))
             if picks > 1:
-                extend(
-                    i + 1, picks - 1, mask | bits[i], then, list(map(add, adds, apart[i])) if apart else adds, left
-                )
+                extend(i + 1, picks - 1, then, list(map(add, adds, apart[i])) if apart else adds, left)
             elif max(left, default=0) <= 0:
-                key = (then, *taste.wanted(mask | bits[i]), mask | bits[i])
-                if best is None or key < best:
-                    best = key
+                best = then
 
     if k == 0:
         return None if search.need else base
     start = taste.distance(base)
-    extend(0, k, base, start, [taste.distance(base | bit) - start for bit in bits], search.need)
-    return None if best is None else best[-1]
+    extend(0, k, (start, 0, base), [taste.distance(base | bit) - start for bit in bits], search.need)
+    return None if best is None else best[2]
+
+
+def _ranks(ids: Sequence[int], taste: Taste) -> list[int]:
+    """The weights of each node as one number whose sums compare as the sums of the weights do; less is better."""
+    weights = [taste.weights.get(NodeId(n), (0, 0, 0)) for n in ids]
+    ended = 1 + sum(w[2] for w in weights)
+    resident = 1 + sum(w[1] for w in weights)
+    return [-((w[0] * resident + w[1]) * ended + w[2]) for w in weights]
 
 
 def best_subset(search: Search, ids: Sequence[int], k: int, base: int, taste: Taste, steps: Steps) -> int | None:
@@ -142,10 +155,10 @@ def best_subset(search: Search, ids: Sequence[int], k: int, base: int, taste: Ta
     search.give_up()
     found_masks = [base | _mask(ids, plainest)]
     if taste.distances:
-        found_masks += _around_seeds(search, ids, k, base, taste)
+        found_masks += _around_seeds(search, ids, k, base, taste, steps)
     else:
         found_masks.append(_keep_wanted(search, ids, k, base, taste, steps))
-    return min(found_masks, key=taste.key)
+    return taste.best(found_masks)
 
 
 def _mask(ids: Sequence[int], positions: Sequence[int]) -> int:
@@ -155,23 +168,46 @@ def _mask(ids: Sequence[int], positions: Sequence[int]) -> int:
     return mask
 
 
-def _around_seeds(search: Search, ids: Sequence[int], k: int, base: int, taste: Taste) -> list[int]:
+def _around_seeds(search: Search, ids: Sequence[int], k: int, base: int, taste: Taste, steps: Steps) -> list[int]:
     """For some starting nodes: the k most ample of the nearest nodes, as few of these as are enough."""
     size = len(ids)
     seeds = min(size, SEED_LOOK_UPS // (k * k + size))
     if not seeds:
         return []
-    columns = [(cap, need) for need, cap in zip(search.need, zip(*search.caps, strict=True), strict=True)]
-    worth = [sum(cap[i] / need for cap, need in columns) for i in range(size)]
+    worth = _worth(search)
     found = []
-    for seed in range(0, size, max(1, size // seeds)):
+    for turn, seed in enumerate(range(0, size, max(1, size // seeds))):
         row = taste.distances.get(NodeId(ids[seed]), {})
         far = [row.get(NodeId(n), UNREACHABLE) for n in ids]
         far[seed] = -1
-        chosen = _grown_until_enough(search, sorted(range(size), key=far.__getitem__), worth, k)
+        near = sorted(range(size), key=far.__getitem__)
+        chosen: Sequence[int] = _grown_until_enough(search, near, worth, k)
+        if not chosen and turn < SEARCHED_SEEDS:
+            chosen = _searched_nearby(search, near, k, steps)
         if chosen:
             found.append(base | _mask(ids, chosen))
     return found
+
+
+def _worth(search: Search) -> list[float]:
+    """How ample each node is: its shares of the needs, weighed by how scarce a type is."""
+    worth = [0.0] * search.size
+    for need, column in zip(search.need, zip(*search.caps, strict=True), strict=True):
+        scarce = (need / sum(column)) ** 2 / need
+        worth = [w + value * scarce for w, value in zip(worth, column, strict=True)]
+    return worth
+
+
+def _searched_nearby(search: Search, near: Sequence[int], k: int, steps: Steps) -> list[int]:
+    """The smallest *k* of the first 2 k, 4 k and so on of *near* that are enough; empty when there are none."""
+    reach = 2 * k
+    while reach < 2 * len(near):
+        inside = sorted(near[:reach])
+        chosen = Search([search.caps[i] for i in inside], search.need, steps).smallest(k)
+        if chosen is not None:
+            return [inside[c] for c in chosen]
+        reach *= 2
+    return []
 
 
 def _grown_until_enough(search: Search, near: Sequence[int], worth: Sequence[float], k: int) -> list[int]:

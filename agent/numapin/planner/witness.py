@@ -8,6 +8,7 @@ depth first. Must never: answer "there are none" without proof while `Witness.ex
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from operator import add, mul
 
 Vector = tuple[int, ...]
@@ -40,34 +41,37 @@ class Steps:
 
 
 class Witness:
-    """Nodes' vectors, cut to the whole *need* (all above zero), and what may still be spent on questions."""
+    """
+    Nodes' vectors, cut to the whole *need* (all above zero), and what may still be spent on questions.
 
-    __slots__ = ("_shares", "caps", "exact", "need", "steps")
+    *columns* are the vectors type by type.
+    """
 
-    def __init__(self, caps: list[Vector], need: Vector, steps: Steps) -> None:
+    __slots__ = ("_columns", "_shares", "caps", "exact", "need", "steps")
+
+    def __init__(self, caps: list[Vector], columns: list[list[int]], need: Vector, steps: Steps) -> None:
         self.caps = caps
+        self._columns = columns
         self.need = need
         self.steps = steps
         self.exact = True
-        self._shares: list[tuple[float, ...]] | None = None
+        self._shares: list[list[float]] | None = None
 
-    def order(self, among: Sequence[int], weights: Sequence[float]) -> list[int]:
-        """*among* by weighted share of the needs, best first."""
+    def order(self, first: int, weights: Sequence[float]) -> list[int]:
+        """The *first* nodes by weighted share of the needs, best first."""
         if self._shares is None:
-            self._shares = [tuple(c / n for c, n in zip(cap, self.need, strict=True)) for cap in self.caps]
-        shares = self._shares
-        self.steps.left -= len(among) * (1 + len(weights)) // 2
-        worth = {i: sum(map(mul, shares[i], weights)) for i in among}
-        return sorted(among, key=worth.__getitem__, reverse=True)
+            self._shares = [[c / n for c in column] for column, n in zip(self._columns, self.need, strict=True)]
+        self.steps.left -= first * (1 + len(weights)) // 2
+        return sorted(range(first), key=_weighed(self._shares, weights, first).__getitem__, reverse=True)
 
-    def find(self, among: Sequence[int], need: Sequence[int], k: int) -> Sequence[int] | None:
-        """Some *k* of *among* that are enough; ``None`` when there are none or the steps ran out."""
+    def find(self, first: int, need: Sequence[int], k: int) -> Sequence[int] | None:
+        """Some *k* of the *first* nodes that are enough; ``None`` when there are none or the steps ran out."""
         dims = [t for t, n in enumerate(need) if n > 0]
         if not dims:
-            return among[:k]
+            return range(k)
         if k == 0:
             return None
-        small = len(among) <= EXHAUSTIVE_NODES
+        small = first <= EXHAUSTIVE_NODES
         weights = [full / n if n > 0 else 0.0 for full, n in zip(self.need, need, strict=True)]
         order: list[int] = []
         best = (float("inf"), order)
@@ -75,8 +79,8 @@ class Witness:
             if self.steps.left < 0 and not small:
                 self.exact = False
                 return None
-            order = self.order(among, weights)
-            sums = [sum(self.caps[i][t] for i in order[:k]) for t in range(len(need))]
+            order = self.order(first, weights)
+            sums = self._sums(order[:k])
             if all(got >= n for got, n in zip(sums, need, strict=True)):
                 return order[:k]
             best = min(best, (self._short(sums, need), order))
@@ -96,16 +100,23 @@ class Witness:
         items = [tuple(self.caps[i][t] for t in dims) for i in order]
         return self._exhaust(order, items, [need[t] for t in dims], k)
 
+    def _sums(self, chosen: Sequence[int]) -> list[int]:
+        return [sum(map(column.__getitem__, chosen)) for column in self._columns]
+
     def _short(self, sums: Sequence[int], need: Sequence[int]) -> float:
         """How much is missing, as a sum of shares of the whole needs."""
-        return sum(max(0, n - got) / full for n, got, full in zip(need, sums, self.need, strict=True))
+        short = 0.0
+        for got, n, full in zip(sums, need, self.need, strict=True):
+            if got < n:
+                short += (n - got) / full
+        return short
 
     def _swapped(self, order: Sequence[int], need: Sequence[int], k: int) -> list[int] | None:
         """The first *k* of *order* with some nodes exchanged, if that makes them enough."""
         if k * len(order) <= GROWN_ONE_BY_ONE:
             order = self._grown(order, need, k)
         inside, outside = list(order[:k]), list(order[k:])
-        sums = [sum(self.caps[i][t] for i in inside) for t in range(len(need))]
+        sums = self._sums(inside)
         floor, vain, turn = self.steps.share(), 0, 0
         while self.steps.left > floor and vain < 3:
             short = self._short(sums, need)
@@ -124,33 +135,35 @@ class Witness:
             vain = vain + 1 if i < 0 else 0
             if i >= 0:
                 inside[i], outside[o] = outside[o], inside[i]
-                sums = [sum(self.caps[i][t] for i in inside) for t in range(len(need))]
+                sums = self._sums(inside)
         return None
 
     def _grown(self, order: Sequence[int], need: Sequence[int], k: int) -> list[int]:
         """*order* with *k* nodes first, each the one that brings most of what was missing then."""
-        rest, first, missing = list(order), [], list(need)
+        columns = [[column[i] for i in order] for column in self._columns]
+        taken: list[int] = []
+        missing = list(need)
         for _ in range(k):
-            scale = [1 / m if m > 0 else 0.0 for m in missing]
-            best = max(rest, key=lambda i: sum(map(mul, self.caps[i], scale)))
-            rest.remove(best)
-            first.append(best)
-            missing = [m - c for m, c in zip(missing, self.caps[best], strict=True)]
+            worth = _weighed(columns, [1 / m if m > 0 else 0.0 for m in missing], len(order))
+            for at in taken:
+                worth[at] = -1.0
+            taken.append(worth.index(max(worth)))
+            missing = [m - column[taken[-1]] for m, column in zip(missing, columns, strict=True)]
         self.steps.left -= 2 * k * len(order) // 3
-        return first + rest
+        chosen = set(taken)
+        return [order[at] for at in taken] + [i for at, i in enumerate(order) if at not in chosen]
 
     def _exhaust(self, order: list[int], items: list[Vector], need: list[int], k: int) -> list[int] | None:
         """Depth first over *items*, with bounds; equal nodes are tried once."""
         size, dims = len(items), range(len(need))
         most = [[0] * len(need) for _ in range(size + 1)]
+        unlike = [size] * size
+        """Of each position: the next one with another vector."""
         for i in range(size - 1, -1, -1):
             most[i] = [max(most[i + 1][t], items[i][t]) for t in dims]
+            if i + 1 < size:
+                unlike[i] = unlike[i + 1] if items[i] == items[i + 1] else i + 1
         floor = self.steps.share() if size > EXHAUSTIVE_NODES else None
-        most = [[0] * len(need) for _ in range(size + 1)]
-        for i in range(size - 1, -1, -1):
-            most[i] = [max(most[i + 1][t], items[i][t]) for t in dims]
-        # A quarter of what is left, so that later questions of the same decision get their share.
-        floor = self.steps.left - self.steps.left // 4 if size > EXHAUSTIVE_NODES else None
         chosen: list[int] = []
 
         def extend(start: int, missing: list[int], picks: int) -> bool:
@@ -159,24 +172,30 @@ class Witness:
                 return True
             if picks == 0:
                 return False
-            tried: Vector | None = None
-            for i in range(start, size - picks + 1):
+            i = start
+            while i <= size - picks:
                 if any(most[i][t] * picks < missing[t] for t in dims):
                     return False
-                if items[i] == tried:
-                    continue
                 self.steps.left -= 4
                 if floor is not None and self.steps.left < floor:
                     self.exact = False
                     return False
-                tried = items[i]
                 chosen.append(i)
-                if extend(i + 1, [m - c for m, c in zip(missing, tried, strict=True)], picks - 1):
+                if extend(i + 1, [m - c for m, c in zip(missing, items[i], strict=True)], picks - 1):
                     return True
                 chosen.pop()
+                i = unlike[i]
             return False
 
         return [order[i] for i in chosen] if extend(0, need, k) else None
+
+
+def _weighed(columns: Sequence[Sequence[float]], weights: Sequence[float], first: int) -> list[float]:
+    """Weighted sum over the types for each of the *first* nodes."""
+    worth = [0.0] * first
+    for column, weight in zip(columns, weights, strict=True):
+        worth = list(map(add, worth, map(mul, column, repeat(weight))))
+    return worth
 
 
 def _sample(size: int, turn: int) -> range:

@@ -45,7 +45,7 @@ def node_views(books: Books, request: Request, kinds: tuple[MemoryType, ...], ta
         elif missing:
             holds_any = any(t.total for t in tables.values())
             why = Exclusion.TYPE_MISSING if holds_any else Exclusion.MEMORYLESS
-        elif len(state.cells) > 1:
+        elif state.cells.mask.bit_count() > 1:
             why = Exclusion.IN_GROUP
         elif small:
             why = Exclusion.HOLDS_SINGLE if state.number_of_assignments else Exclusion.TOO_SMALL
@@ -75,7 +75,15 @@ def refusal_sentence(denial: Denial, offers: Offers, views: tuple[NodeView, ...]
         missing = [k for k in offers.kinds if not any(v.allocatable.get(k) for v in views)]
         return f"needs {amounts(request.sizes)}; no node has memory of type {', '.join(missing)}"
     have = _what_nodes_have(offers, views)
-    return f"needs {amounts(request.sizes)}; {have}; {would_fit}"
+    return f"needs {amounts(request.sizes)}; {_narrowed(views)}{have}; {would_fit}"
+
+
+def _narrowed(views: tuple[NodeView, ...]) -> str:
+    """``only node 1 is allowed for it; `` where the cgroups above the container leave some out, else nothing."""
+    allowed = NodeSet.from_ids(v.node for v in views if v.exclusion is not Exclusion.NOT_ALLOWED)
+    if not allowed or len(allowed) == len(views):
+        return ""
+    return f"only {_label(allowed)} {'is' if len(allowed) == 1 else 'are'} allowed for it; "
 
 
 def _what_nodes_have(offers: Offers, views: tuple[NodeView, ...]) -> str:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+from random import Random
+
+import pytest
+
 from numapin.model.nodeset import NodeId, NodeSet
 from numapin.planner.subsets import Search
 from numapin.planner.ties import Taste, best_subset
@@ -65,3 +70,48 @@ def test_impossible_is_none() -> None:
 
         assert best_subset(search, range(5), 6, 0, taste, steps) is None
         assert best_subset(search, range(5), 4, 0, taste, steps) is None
+
+
+@pytest.mark.parametrize(("nodes", "k"), [(30, 1), (30, 2), (14, 3), (10, 5), (14, 12), (14, 13)])
+def test_sets_compared_one_by_one_give_the_best_of_all(nodes: int, k: int) -> None:
+    """Distance first, then the weights in their order, then the ids: what sorting all sets gives."""
+    rng = Random(nodes * k)
+    for _ in range(20):
+        ids = sorted(rng.sample(range(100), nodes))
+        far = {NodeId(a): {NodeId(b): 10 if a == b else rng.choice([20, 21]) for b in ids} for a in ids}
+        weights = {NodeId(n): (rng.randint(0, 1), rng.randint(0, 3), rng.randint(0, 1)) for n in ids if n % 3}
+        caps = [(rng.randint(0, 9), rng.randint(0, 9)) for _ in ids]
+        need = (rng.randint(1, 4 * k), rng.randint(1, 4 * k))
+        for taste in (Taste(weights), Taste(weights, far), Taste(distances=far)):
+            fitting = [
+                sum(1 << ids[i] for i in chosen)
+                for chosen in combinations(range(nodes), k)
+                if all(sum(caps[i][t] for i in chosen) >= need[t] for t in range(2))
+            ]
+            steps = Steps(nodes)
+            search = Search(caps, need, steps)
+
+            assert min(fitting, key=taste.key, default=None) == best_subset(search, ids, k, 0, taste, steps)
+            assert search.exact
+
+
+def test_near_nodes_are_found_where_ample_nodes_are_not_enough() -> None:
+    """One node of the set must be special, and no node has most of everything: still a clique is taken."""
+    caps = [(10, int(n % 4 == 3)) for n in range(40)]
+    steps = Steps(40)
+    search = Search(caps, (40, 1), steps)
+    distances = {
+        NodeId(a): {NodeId(b): 10 if a == b else 12 if a // 4 == b // 4 else 40 for b in range(40)} for a in range(40)
+    }
+    found = best_subset(search, range(40), 4, 0, Taste(distances=distances), steps)
+
+    assert found is not None
+    assert len({n // 4 for n in NodeSet(found)}) == 1
+
+
+def test_a_set_of_nearly_all_of_many_nodes_is_found_at_once() -> None:
+    """With 999 of 1,000 nodes needed there are only a thousand sets, but each has a million distances."""
+    search, steps = alike(1_000, 9_990)
+    distances = {NodeId(0): {NodeId(n): 20 for n in range(1_000)}}
+
+    assert (1 << 999) - 1 == best_subset(search, range(1_000), 999, 0, Taste(distances=distances), steps)
