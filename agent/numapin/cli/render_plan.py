@@ -21,6 +21,7 @@ def render_plan(document: Row) -> None:
     out.print(f"On {_source(document['source'])}, policy {document['policy']}:")
     for sentence in (head, *rest):
         item(out, sentence)
+    _note(out, document["source"])
     out.print()
     print_nodes(out, document["decision"], title=_title(document))
     print_remedies(out, document["remedies"])
@@ -34,6 +35,7 @@ def render_pod_plan(document: Row) -> None:
     verdict = f"{safe(document['pod'])} ({document['qos']}): {document['verdict']}"
     out.print(verdict + (f": {safe(document['detail'], limit=600)}" if document["detail"] else ""))
     out.print()
+    _note(out, document["source"])
     table = grid("CONTAINER", "KIND", "REQUEST", "NODES", "VERDICT")
     for row in document["containers"]:
         nodes = "-" if not row["nodes"] else str(NodeSet.from_ids(row["nodes"]))
@@ -53,6 +55,11 @@ def _source(source: Row) -> str:
             return f"an empty machine ({safe(str(source['root']))})"
         case _:
             return "the daemon's books as they are now"
+
+
+def _note(out: Any, source: Row) -> None:
+    if source.get("note"):
+        out.print(f"But not now: {safe(str(source['note']))}.")
 
 
 def _title(document: Row) -> str:

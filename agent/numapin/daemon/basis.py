@@ -59,11 +59,13 @@ class _Document(msgspec.Struct, rename={"api_version": "apiVersion"}):
     normal: str
     cpus: dict[int, str]
     free_pages: dict[int, dict[str, int]]
+    note: str = ""
 
 
-def basis_document(machine: Machine, books: Books, *, wall_ns: int) -> dict[str, object]:
+def basis_document(machine: Machine, books: Books, *, wall_ns: int, note: str = "") -> dict[str, object]:
     """
-    What the daemon knows now, with the hugepage pools read again; nothing of it is kept.
+    What the daemon knows now, with the hugepage pools read again; nothing of it is kept. *note* is why it would not
+    be done all the same.
 
     Raises:
         KernelReadError, KernelFormatError, ConfigError: The pools cannot be read, or do not fit the configuration.
@@ -84,6 +86,7 @@ def basis_document(machine: Machine, books: Books, *, wall_ns: int) -> dict[str,
         normal=str(fresh.topology.with_normal_memory),
         cpus={int(i): str(n.cpus) for i, n in fresh.topology.nodes.items()},
         free_pages={int(n): {str(t): v for t, v in free.items()} for n, free in fresh.ceilings(types).items()},
+        note=note,
     )
     found: dict[str, object] = msgspec.to_builtins(document, str_keys=True)
     return found
@@ -114,7 +117,7 @@ def read_basis(document: object, socket: str) -> Basis:
             NodeSet.parse(found.normal),
             Topology(nodes),
             {NodeId(n): {MemoryType(t): v for t, v in free.items()} for n, free in found.free_pages.items()},
-            {"from": "daemon", "socket": socket},
+            {"from": "daemon", "socket": socket, "note": found.note},
         )
     except (msgspec.ValidationError, ValueError, CheckpointError) as exc:
         raise RequestFailed("bad-answer", f"{socket}: the answer is no basis for a plan: {exc}") from exc

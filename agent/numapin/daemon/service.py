@@ -302,7 +302,8 @@ class Service:
             case "release":
                 return release_document(self._agent, params)
             case "plan":
-                return basis_document(self._agent.machine, self._agent.ledger.books, wall_ns=wall)
+                note = ALL_RELEASED if self._agent.undo.everything else ""
+                return basis_document(self._agent.machine, self._agent.ledger.books, wall_ns=wall, note=note)
             case _:
                 raise UnknownVerb(verb)
 

@@ -182,7 +182,7 @@ def test_a_root_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_on_a_running_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A real daemon's books are asked, and the same books on disk give the same answer; explain finds nobody."""
+    """A real daemon's books are asked, and a release of all stands beside the answer; explain finds nobody."""
     from support.cgroup_trees import CgroupTree
 
     machine = write_machine(tmp_path / "machine", even(2, memory=16 * GIB))
@@ -193,12 +193,16 @@ def test_on_a_running_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         live = plan(capsys, "--socket", daemon.socket, "--memory", "10Gi", "--cpus", "2-3", "-o", "json")
         unknown = main(["explain", "nobody", "--socket", str(daemon.socket)])
         said = capsys.readouterr().err
+        assert main(["release", "--all", "--socket", str(daemon.socket)]) == 0
+        capsys.readouterr()
+        after = plan(capsys, "--socket", daemon.socket, "--memory", "10Gi")
     finally:
         daemon.kill()
     answer = json.loads(live[1])
 
     assert (live[0], answer["placements"][0]["nodes"], answer["source"]["from"]) == (0, [1], "daemon")
     assert (unknown, "no container 'nobody' is known" in said) == (ExitStatus.FAILURE, True)
+    assert "But not now: numapin release --all: nothing is pinned until the daemon is started again." in after[1]
 
 
 # ---- pods --------------------------------------------------------------------------------------------------------

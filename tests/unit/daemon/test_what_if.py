@@ -193,7 +193,7 @@ def test_on_the_daemon(tmp_path: Path) -> None:
     host.agent.on_created([path])
     host.wait_for_writes()
 
-    assert answer["source"] == {"from": "daemon", "socket": "/run/x.sock"}
+    assert answer["source"] == {"from": "daemon", "socket": "/run/x.sock", "note": ""}
     assert (answer["placements"][0]["nodes"], answer["decision"]["nodes"][0]["free"]) == ([1], {"memory": 6 * GIB})
     assert list(host.view(path).nodes) == [1]
     assert before != host.agent.ledger.books
