@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numapin.daemon.config import load_config
+from numapin.kernel.cgroup_controllers import missing_cpuset
 from numapin.kernel.cgroup_mounts import CgroupVersion
-from numapin.kernel.cgroupfs import find_missing_cpuset, open_cgroup
+from numapin.kernel.cgroupfs import open_cgroup
 from numapin.kernel.devices import read_device_node, read_interface_node
 from numapin.kernel.processes import is_runtime_init, read_mems_allowed, read_start_ticks, read_thread_group
 from numapin.kernel.sysfs import read_hugepage_pools, read_node_available, read_node_free, read_topology
@@ -96,7 +97,7 @@ def test_cgroup_files(cgroups: CgroupTree, data: st.DataObject) -> None:
                 cgroup.pids,
             ):
                 survived(read, KernelError)
-        survived(lambda: find_missing_cpuset(hierarchy, CONTAINER), KernelError)
+        survived(lambda: missing_cpuset(hierarchy, CONTAINER), KernelError)
         survived(cgroups.scan, KernelError)
     finally:
         path.write_text(good)

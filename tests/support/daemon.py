@@ -10,6 +10,7 @@ from typing import Any
 
 from numapin.daemon.agent import Agent
 from numapin.daemon.config import Config, Reserved
+from numapin.daemon.enabling import Enabler
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.leftovers import LOOK_NS
@@ -19,6 +20,7 @@ from numapin.daemon.pinning import Writer
 from numapin.daemon.report import Reporter
 from numapin.daemon.tracked import Tracked
 from numapin.daemon.units import Units
+from numapin.kernel.cgroup_controllers import enable_cpuset
 from numapin.kernel.cgroup_mounts import CgroupVersion
 from numapin.model.checkpoint import Checkpoint
 from numapin.model.errors import CheckpointUnreadable
@@ -150,6 +152,7 @@ class Host:
         self.log = MemoryLog()
         self.watched = Watched()
         self.units: Units | None = None
+        self.enable: Enabler = enable_cpuset
         self.file = CheckpointFile(root / "var/lib/numapin/state.json")
         self.agent: Agent
         self.writer: Writer
@@ -186,6 +189,7 @@ class Host:
             dry_run=self.dry_run,
             kubelet=Beside(self.root, self.config, self.log),
             units=self.units,
+            enable=self.enable,
         )
         try:
             found = self.file.peek().checkpoint

@@ -224,6 +224,11 @@ FINDINGS: Mapping[str, str] = {
     ),
     "all-released": "Finding. numapin release --all was run: nothing is pinned until the daemon is started again.",
     "needs-restart": "Finding. The configuration was changed in keys that only a restart of the service takes up.",
+    "cpuset-enabled": (
+        "Finding. With cgroup.enable_cpuset numapin enabled the cpuset controller in the cgroups named, above "
+        "containers that it pinned. The kernel gives every process there the CPUs of its cgroup: an affinity set by "
+        "taskset or CPUAffinity= can be lost. It stays enabled, after a release too; it ends with the cgroup."
+    ),
     "cgroup-root": (
         "Finding. The cgroup that cgroup.root names is not there: the container around it does not run, or the path "
         "begins elsewhere than at the hierarchy's root. Nothing is placed until it is there; then what is in it is "
@@ -246,6 +251,11 @@ ERRORS: Mapping[str, str] = {
         "Error. The kernel refused a value for cpuset.mems. EINVAL: a node it does not know or that has no "
         "memory. ENOSPC: a populated cgroup cannot be left without nodes. EACCES: outside the parent's nodes "
         "(cgroup v1). EBUSY: a child cgroup still uses nodes that the value leaves out. EROFS: mounted read-only."
+    ),
+    "cpuset-not-enabled": (
+        "Error. With cgroup.enable_cpuset numapin tried to enable the cpuset controller above a container, and the "
+        "kernel did not take it. EBUSY: processes live in that cgroup itself. EACCES, EPERM, EROFS: numapin may not "
+        "write there. ENOENT: the controller is not offered there. At the root of the hierarchy it is not tried."
     ),
     "kernel-format": "Error. A file of the kernel has content that numapin does not understand; please report it.",
     "cgroup-gone": "Error. The cgroup vanished between two steps, which is normal when a container ends.",

@@ -82,6 +82,9 @@ def _show(document: Mapping[str, Any]) -> None:
     for row in rows:
         print(_sentence(row))
     print(_sum(rows, pending=document["pending"]))
+    for path in document.get("cpuset_left_enabled", ()):
+        file = safe(f"/sys/fs/cgroup{path}/cgroup.subtree_control", limit=400)
+        print(f"numapin enabled cpuset in {file}; it stays enabled, for others may depend on it by now.")
     if document["all"] and source["from"] == "daemon":
         print("Nothing is pinned any more until the daemon is started again.")
 

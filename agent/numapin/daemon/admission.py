@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from numapin.daemon.config import Config
+from numapin.daemon.enabling import may_enable, why_not
 from numapin.daemon.holdings import Holdings
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
@@ -106,8 +107,12 @@ class Admission:
             return self._leave(record, verdict, ContainerState.UNMANAGED, verdict.reason, pin)
         if pin is not None and pin.phase is not Phase.FOREIGN and (why := self._released(record)):
             return Decision(Tracked(record, verdict, ContainerState.RELEASED, why))  # its cgroup is being put back
+        if may_enable(record, self.machine.config):
+            record = replace(record, doubts=())  # it has no nodes of its own yet, like one that inherits
+            verdict = classify_record(record, self.machine.config)
         if record.doubts:
-            return self._doubt(record, verdict, pin, "; ".join(record.doubts))
+            message = "; ".join(record.doubts) + why_not(record, self.machine.config)
+            return self._doubt(record, verdict, pin, message)
         if verdict.qos is not QosClass.GUARANTEED:
             return self._leave(record, verdict, ContainerState.UNMANAGED, verdict.reason, pin)
         if not verdict.request:
@@ -279,6 +284,8 @@ class Admission:
             if self.ledger.pins[record.cgroup].phase is not Phase.VERIFIED:
                 self.ledger.update_pin(record.cgroup, phase=Phase.VERIFIED)
             return Decision(Tracked(record, verdict, ContainerState.PINNED, "", plan.nodes))
+        if not self.dry_run:
+            self.ledger.will_enable(record.cpuset_missing)
         state = ContainerState.WOULD_PIN if self.dry_run else ContainerState.PINNING
         return Decision(Tracked(record, verdict, state, "", plan.nodes), pin=not self.dry_run)
 

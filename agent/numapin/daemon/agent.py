@@ -13,6 +13,7 @@ from numapin.daemon.admission import Admission, Decision, foreign_mems
 from numapin.daemon.adoption import adopt
 from numapin.daemon.delivery import Delivery, DriftWatch
 from numapin.daemon.drift import Repairs
+from numapin.daemon.enabling import Enabler
 from numapin.daemon.holdings import Holdings, asks_hugepages
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
@@ -24,6 +25,7 @@ from numapin.daemon.report import Counters, Reporter
 from numapin.daemon.retention import Retention
 from numapin.daemon.tracked import ContainerState, Tracked, Youngsters
 from numapin.daemon.units import UnitOutcome, Units
+from numapin.kernel.cgroup_controllers import enable_cpuset
 from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import Checkpoint
 from numapin.model.container import ContainerRecord
@@ -50,6 +52,7 @@ class Agent:
         dry_run: bool,
         kubelet: Beside | None = None,
         units: Units | None = None,
+        enable: Enabler = enable_cpuset,
     ) -> None:
         self.machine = machine
         self.ledger = ledger
@@ -73,6 +76,7 @@ class Agent:
             migrate_v1=migrate_v1,
             dry_run=dry_run,
             units=units,
+            enable=enable,
         )
         self.undo = self._delivery.undo
         self._repairs = Repairs(
@@ -154,6 +158,7 @@ class Agent:
         self.on_mems_written([*(r.cgroup for r in records if self._drifted(r)), *self._repairs.contested()])
         self._admit([r for r in records if self._needs_decision(r)])
         self._retry(everything=True)
+        self.ledger.not_enabled([path for path in self.ledger.enabled if not self._found.exists(path)])
         if self._adopted:
             self._adopted = False
             self._name_misfits()  # not before: a container may have come back with another size

@@ -81,6 +81,7 @@ class Config:
     cpu_less_nodes: NodeSet = field(default_factory=NodeSet)
     cgroup_root: str = "/"
     v1_memory_migrate: bool = True
+    enable_cpuset: bool = False
     provider_cpus: bool = True
     provider_devices: bool = True
     kubelet_follow: bool = True

@@ -244,6 +244,7 @@ KEYS: Mapping[str, Key] = {
     "nodes.cpu_less": Key("cpu_less_nodes", _node_list, _show_nodes),
     "cgroup.root": Key("cgroup_root", _cgroup, _show_text),
     "cgroup.v1_memory_migrate": Key("v1_memory_migrate", _bool, _show_bool),
+    "cgroup.enable_cpuset": Key("enable_cpuset", _bool, _show_bool),
     "providers.cpus": Key("provider_cpus", _bool, _show_bool),
     "providers.devices": Key("provider_devices", _bool, _show_bool),
     "kubelet.follow": Key("kubelet_follow", _bool, _show_bool),

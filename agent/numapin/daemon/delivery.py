@@ -7,8 +7,10 @@ Owns: when a pin is held back, and what a failed write does to the promise. Must
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import Protocol
 
+from numapin.daemon.enabling import Enabler, enable_for
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.leftovers import Leftovers
 from numapin.daemon.machine import Machine
@@ -17,6 +19,7 @@ from numapin.daemon.report import Reporter
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.daemon.undo import Undo
 from numapin.daemon.units import UnitOutcome, Units
+from numapin.kernel.cgroup_controllers import enable_cpuset
 from numapin.kernel.cgroupfs import Cgroup
 from numapin.model.checkpoint import Phase, PinRecord
 from numapin.model.errors import CgroupGone, KernelError, KernelWriteError
@@ -58,7 +61,9 @@ class Delivery:
         migrate_v1: bool,
         dry_run: bool,
         units: Units | None = None,
+        enable: Enabler = enable_cpuset,
     ) -> None:
+        self._enable = enable
         self.undo = Undo(
             ledger=ledger, writer=writer, units=units, reporter=reporter, migrate=migrate_v1, dry_run=dry_run
         )
@@ -127,6 +132,11 @@ class Delivery:
             held, short = 0, None  # the write itself will say what is wrong
         if short is not None:
             return self._defer(view, short)
+        if view.record.cpuset_missing:
+            if problem := enable_for(view, cgroup, self._enable, self._ledger, self._reporter.log):
+                self._give_back(view, problem, None)
+                return True
+            view.record = replace(view.record, cpuset_missing=())
         view.state, view.message = ContainerState.PINNING, ""
         self.undo.cancel(view.record.cgroup)
         self._drift.watch_mems(view.record.cgroup)  # before the write: who writes after us is seen then

@@ -6,7 +6,7 @@ Owns: the order *decide, save, then write*. Must never: write a cgroup.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from numapin.kernel.clock import Clock
@@ -25,6 +25,7 @@ class Mark:
     books: Books
     pins: dict[str, PinRecord]
     refusals: dict[str, RefusalRecord]
+    enabled: frozenset[str]
     dirty: bool
 
 
@@ -36,6 +37,7 @@ class Ledger:
     one succeeds; while it stands, no new promise is made. ``held``: the file could not be read at the start, so
     nothing may be promised or saved before it can. ``neighbour`` is what another memory manager holds: in the
     books, so that it is not promised twice, and never on disk. ``short`` names what of it we had promised already.
+    ``enabled`` are cgroups in which we enabled cpuset, or are about to.
     """
 
     def __init__(self, file: CheckpointFile | None, *, policy: str, boot_id: str, clock: Clock, books: Books) -> None:
@@ -45,6 +47,7 @@ class Ledger:
         self.books = books
         self.pins: dict[str, PinRecord] = {}
         self.refusals: dict[str, RefusalRecord] = {}
+        self.enabled: frozenset[str] = frozenset()
         self.dirty = False
         self.save_error: CheckpointError | None = None
         self.held = False
@@ -58,6 +61,7 @@ class Ledger:
         self.books, self.short = account_neighbour(checkpoint.books, self.neighbour)
         self.pins = dict(checkpoint.containers)
         self.refusals = dict(checkpoint.refusals)
+        self.enabled = frozenset(checkpoint.cpuset_enabled) if checkpoint.boot_id == self.boot_id else frozenset()
 
     def hold(self, error: CheckpointUnreadable) -> None:
         """What an earlier run promised is in the file and cannot be read: nothing is promised until `resume`."""
@@ -69,12 +73,12 @@ class Ledger:
 
     def mark(self) -> Mark:
         """Remember the present promises before a batch of decisions."""
-        return Mark(self.books, dict(self.pins), dict(self.refusals), self.dirty)
+        return Mark(self.books, dict(self.pins), dict(self.refusals), self.enabled, self.dirty)
 
     def undo(self, mark: Mark) -> None:
         """Forget every change since *mark*."""
         self.books, self.pins, self.refusals = mark.books, dict(mark.pins), dict(mark.refusals)
-        self.dirty = mark.dirty
+        self.enabled, self.dirty = mark.enabled, mark.dirty
 
     def snapshot(self) -> Checkpoint:
         """The value that the file would hold now."""
@@ -85,6 +89,7 @@ class Ledger:
             books=release(self.books, *self.neighbour),
             containers=dict(self.pins),
             refusals=dict(self.refusals),
+            cpuset_enabled=tuple(sorted(self.enabled)),
         )
 
     def save(self) -> None:
@@ -131,6 +136,18 @@ class Ledger:
         """Replace fields of one record; nothing happens when it is gone."""
         if (pin := self.pins.get(cgroup)) is not None:
             self.set_pin(replace(pin, **changes))  # type: ignore[arg-type]  # names are PinRecord's
+
+    def will_enable(self, paths: Iterable[str]) -> None:
+        """Note cgroups in which cpuset is about to be enabled, to be saved before that is done."""
+        self._set_enabled(self.enabled.union(paths))
+
+    def not_enabled(self, paths: Iterable[str]) -> None:
+        """cpuset was not enabled in these after all, or they went."""
+        self._set_enabled(self.enabled.difference(paths))
+
+    def _set_enabled(self, paths: frozenset[str]) -> None:
+        self.dirty |= paths != self.enabled
+        self.enabled = paths
 
     def refuse(self, cgroup: str, refusal: RefusalRecord) -> None:
         """Note a refusal; the container has no promise."""

@@ -7,7 +7,7 @@ daemon; the client asks again with ``report`` until nothing is pending.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def release_document(agent: Agent, params: Mapping[str, object]) -> dict[str, ob
     rows = [_row_of_view(agent, view) for view in sorted(views, key=lambda v: v.record.cgroup)]
     if not any(row["pending"] for row in rows):
         agent.flush()
-    return _document({"from": "daemon"}, everything, rows)
+    return _document({"from": "daemon"}, everything, rows, sorted(agent.ledger.enabled))
 
 
 def _row_of_view(agent: Agent, view: Tracked) -> Row:
@@ -91,7 +91,10 @@ def _row_of_view(agent: Agent, view: Tracked) -> Row:
     }
 
 
-def _document(source: Mapping[str, object], everything: bool, rows: list[Row]) -> dict[str, object]:
+def _document(
+    source: Mapping[str, object], everything: bool, rows: list[Row], enabled: Sequence[str] = ()
+) -> dict[str, object]:
+    """*enabled* are cgroups in which we enabled cpuset, which is not taken back: others may depend on it by now."""
     return {
         "apiVersion": API_VERSION,
         "kind": "Release",
@@ -99,6 +102,7 @@ def _document(source: Mapping[str, object], everything: bool, rows: list[Row]) -
         "all": everything,
         "pending": sum(bool(row["pending"]) for row in rows),
         "containers": rows,
+        "cpuset_left_enabled": list(enabled) if everything else [],
     }
 
 
@@ -124,7 +128,8 @@ def release_offline(root: Path, state: Path, lock: Path, *, why: str, clock: Clo
         rows = [_restore(root, pin, clock) for pin in sorted(living, key=lambda p: p.cgroup)] if living else []
         failed = {str(row["cgroup"]) for row in rows if row["problem"]}
         file.save(_without(checkpoint, [p for p in ours if p.cgroup not in failed], clock))
-        return _document(source | {"found": True}, True, rows)
+        enabled = checkpoint.cpuset_enabled if checkpoint.boot_id == boot_id else ()
+        return _document(source | {"found": True}, True, rows, enabled)
 
 
 def release_unreachable(
@@ -159,6 +164,7 @@ def _without(checkpoint: Checkpoint, pins: list[PinRecord], clock: Clock) -> Che
         saved_ns=clock.wall_ns(),
         books=release(checkpoint.books, *owners),
         containers=left,
+        cpuset_enabled=checkpoint.cpuset_enabled,
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from numapin import API_VERSION, __version__
 from numapin.daemon.agent import Agent
 from numapin.daemon.documents import node_tables
+from numapin.daemon.enabling import enabled_findings
 from numapin.daemon.leftovers import sentence
 from numapin.daemon.nested import NestedRows
 from numapin.daemon.tracked import ContainerState, Tracked
@@ -159,7 +160,7 @@ def _counts(views: Mapping[str, Tracked]) -> dict[str, int]:
 
 
 def _findings(agent: Agent, about: About) -> list[tuple[str, str]]:
-    found = list(about.findings())
+    found = [*about.findings(), *enabled_findings(agent.ledger.enabled)]
     if agent.kubelet is not None:
         found += agent.kubelet.findings()
     found += [("kubelet-and-ours", sentence) for sentence in agent.ledger.short]

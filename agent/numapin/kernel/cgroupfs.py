@@ -1,7 +1,7 @@
 """The typed readers and the one writer of a cgroup's files.
 
-Owns: the formats of cgroup v1 and v2 files. Must never: write any file but ``cpuset.mems`` and, on v1,
-``cpuset.memory_migrate``.
+Owns: the formats of cgroup v1 and v2 files (controllers are enabled in `cgroup_controllers`). Must never: write any
+file but ``cpuset.mems`` and, on v1, ``cpuset.memory_migrate``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from numapin.kernel.cgroup_directory import CgroupDirectory, path_parts
+from numapin.kernel.cgroup_directory import CgroupDirectory
 from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy
 from numapin.kernel.cgroup_subtree import Writes, narrower_children, subtree_targets, subtree_writes
 from numapin.kernel.files import read_optional
@@ -355,24 +355,6 @@ def hugetlb_size_name(size_bytes: int) -> str:
         if size_bytes >= factor:
             return f"{size_bytes // factor}{unit}"
     return f"{size_bytes >> 10}KB"
-
-
-def find_missing_cpuset(hierarchy: Hierarchy, path: str) -> str | None:
-    """
-    Highest cgroup above *path* on v2 whose ``cgroup.subtree_control`` lacks cpuset; ``None`` when none does.
-
-    Raises:
-        KernelReadError: Unreadable.
-    """
-    if hierarchy.version is CgroupVersion.V1:
-        return None
-    parts = path_parts(path)
-    for k in range(len(parts)):
-        above = "/" + "/".join(parts[:k])
-        text = read_optional(hierarchy.cpuset_mount.joinpath(*parts[:k], "cgroup.subtree_control"))
-        if text is not None and "cpuset" not in text.split():
-            return above
-    return None
 
 
 def _perform(cgroups: Mapping[str, Cgroup], writes: Writes, *, forgiving: bool = False) -> None:

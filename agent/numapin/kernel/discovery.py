@@ -8,13 +8,14 @@ write, or let one unreadable container hide the others.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from numapin.kernel.cgroup_controllers import control_file, missing_cpuset
 from numapin.kernel.cgroup_directory import path_parts
 from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy
-from numapin.kernel.cgroupfs import Cgroup, find_missing_cpuset, open_cgroup
+from numapin.kernel.cgroupfs import Cgroup, open_cgroup
 from numapin.kernel.names import ContainerName, PodPath, Role, is_safe_id, names_cgroup
 from numapin.kernel.processes import is_runtime_init, read_start_ticks
 from numapin.kernel.recognition import MOST_LISTED, Inside, Recognition
@@ -170,7 +171,8 @@ class Discovery:
         facts = self._alive(metadata.facts)
         settled = metadata.state is not None or name.role is Role.SYSTEM or self._runs(cgroup)
         doubts = [*metadata.problems, *_contradictions(cgroup.path, metadata), *self._rootless(cgroup.path)]
-        mems, effective, parent = self._nodes(cgroup, doubts)
+        missing: list[str] = []
+        mems, effective, parent = self._nodes(cgroup, doubts, missing)
         limits = self._limits(cgroup, doubts)
         kind = _kind(name, facts)
         readable = limits.memory_bytes is not None or cgroup.has_memory_limit_file()
@@ -201,6 +203,7 @@ class Discovery:
             sizes_readable=readable,
             pod_cgroup=pod.cgroup if pod else None,
             cgroup_v1=self._hierarchy.version is CgroupVersion.V1,
+            cpuset_missing=tuple(missing),
         )
 
     def _alive(self, facts: OciFacts | None) -> OciFacts | None:
@@ -218,15 +221,22 @@ class Discovery:
             return False
         return any(is_runtime_init(self._root, p) is False for p in cgroup.pids()[:_INIT_LOOKED_AT])
 
-    def _nodes(self, cgroup: Cgroup, doubts: list[str]) -> tuple[NodeSet, NodeSet, NodeSet]:
-        """The cgroup's own, granted and parent's nodes; what cannot be read is empty and a doubt."""
+    def _nodes(self, cgroup: Cgroup, doubts: list[str], missing: list[str]) -> tuple[NodeSet, NodeSet, NodeSet]:
+        """
+        The cgroup's own, granted and parent's nodes; what cannot be read is empty and a doubt. Cgroups in which
+        cpuset is not enabled go to *missing*.
+        """
         parent = self.granted_above(cgroup.path)
         try:
             return cgroup.read_cpuset_mems(), cgroup.read_cpuset_mems_effective(), parent
         except CgroupGone:
             raise
         except KernelReadError as exc:
-            doubts.append(self._no_cpuset(cgroup.path) if exc.errno == errno.ENOENT else str(exc))
+            if exc.errno == errno.ENOENT:
+                missing += missing_cpuset(self._hierarchy, cgroup.path)
+                doubts.append(self._no_cpuset(missing))
+            else:
+                doubts.append(str(exc))
         except KernelError as exc:
             doubts.append(str(exc))
         return NodeSet(), NodeSet(), parent
@@ -257,12 +267,12 @@ class Discovery:
                 return nodes
         return NodeSet()
 
-    def _no_cpuset(self, path: str) -> str:
-        above = find_missing_cpuset(self._hierarchy, path)
-        if above is None:
+    def _no_cpuset(self, missing: Sequence[str]) -> str:
+        files = [control_file(self._hierarchy, above) for above in missing]
+        if not files:
             return "its cgroup has no cpuset.mems"
-        file = f"{self._hierarchy.mount_point}{above.rstrip('/')}/cgroup.subtree_control"
-        return f"cpuset is not enabled for it: {file} lacks cpuset; remedy: echo +cpuset > {file}"
+        remedy = " && ".join(f"echo +cpuset > {file}" for file in files)
+        return f"cpuset is not enabled for it: {files[0]} lacks cpuset; remedy: {remedy}"
 
     def _limits(self, cgroup: Cgroup, doubts: list[str]) -> Limits:
         try:

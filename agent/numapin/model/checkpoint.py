@@ -87,7 +87,8 @@ class Checkpoint:
     Everything one generation of the file holds.
 
     ``policy`` is the topology policy's word, ``boot_id`` the kernel's, ``saved_ns`` wall time in nanoseconds.
-    ``containers`` and ``refusals`` are keyed by cgroup path (``/system.slice/docker-….scope``).
+    ``containers`` and ``refusals`` are keyed by cgroup path (``/system.slice/docker-….scope``). ``cpuset_enabled``
+    are cgroup paths, ascending, in which the controller was enabled for containers below, or was about to be.
     """
 
     policy: str
@@ -97,6 +98,7 @@ class Checkpoint:
     containers: Mapping[str, PinRecord] = field(default_factory=dict)
     refusals: Mapping[str, RefusalRecord] = field(default_factory=dict)
     version: int = CHECKPOINT_VERSION
+    cpuset_enabled: tuple[str, ...] = ()
 
 
 def record_problems(checkpoint: Checkpoint) -> tuple[str, ...]:

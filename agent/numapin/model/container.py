@@ -108,7 +108,8 @@ class ContainerRecord:
 
     ``settled`` is false while the runtime may not have written the limits yet: then ``oci.limits`` fill what the
     cgroup does not say. ``sizes_readable`` is false where no memory controller shows the container's limit.
-    ``cgroup_v1``: cpuset is on a v1 hierarchy.
+    ``cgroup_v1``: cpuset is on a v1 hierarchy. ``cpuset_missing`` are the cgroups above it, from the top down, in
+    which cpuset would have to be enabled before the container has a ``cpuset.mems``; a doubt says so too.
     """
 
     id: ContainerId
@@ -132,6 +133,7 @@ class ContainerRecord:
     sizes_readable: bool = True
     pod_cgroup: str | None = None
     cgroup_v1: bool = False
+    cpuset_missing: tuple[str, ...] = ()
 
     @property
     def owner(self) -> Owner:

@@ -6,6 +6,7 @@ The error tree. Constructors take facts, ``__str__`` makes the sentence, ``code`
       KernelError
         KernelReadError      a kernel file cannot be read                      exit 1
         KernelWriteError     the kernel refused a write                        exit 1
+        CpusetNotEnabled     +cpuset was not taken above a container           exit 1
         KernelFormatError    a kernel file has unexpected content              exit 1
         CgroupGone           the cgroup vanished (normal; the caller drops it)
         NoCpusetController   no cpuset controller anywhere                     exit 1
@@ -118,6 +119,41 @@ _WRITE_HINTS = {
 }
 
 
+class CpusetNotEnabled(KernelError):
+    """
+    The kernel did not take ``+cpuset`` in *path*, a ``cgroup.subtree_control``. *of_root*: it was not tried, for the
+    file is that of the hierarchy's root.
+    """
+
+    code = "cpuset-not-enabled"
+
+    def __init__(self, path: str, errno: int, *, of_root: bool = False) -> None:
+        super().__init__(path, errno)
+        self.of_root = of_root
+
+    def __str__(self) -> str:
+        if self.of_root:
+            return (
+                f"cpuset is not enabled in {self.path}, the root of the hierarchy; there it would reset the CPU "
+                f"affinity of every process on the host, so numapin leaves it to you: echo +cpuset > {self.path}"
+            )
+        remedy = _ENABLE_REMEDIES.get(self.errno, f"remedy: echo +cpuset > {self.path}")
+        return f"cpuset cannot be enabled in {self.path}: {self._reason()}; {remedy}"
+
+
+_ENABLE_REMEDIES = {
+    _errno.EBUSY: (
+        "processes live in that cgroup itself, and only a cgroup without any can enable it; remedy: move them into a "
+        "child cgroup, or start the container below a slice without processes of its own"
+    ),
+    _errno.EOPNOTSUPP: "that part of the tree is threaded, where cpuset cannot be enabled for processes",
+    _errno.ENOENT: "the kernel does not offer cpuset there; remedy: enable it in the cgroup above first",
+    _errno.EACCES: "remedy: let numapin run as root and write below /sys/fs/cgroup",
+    _errno.EPERM: "remedy: let numapin run as root, outside a container",
+    _errno.EROFS: "the cgroup file system is mounted read-only; remedy: mount it read-write for numapin",
+}
+
+
 class KernelFormatError(KernelError):
     """A kernel file has content that no reader of ours understands."""
 
@@ -170,8 +206,8 @@ class PartOfCgroupTree(NoCpusetController):
 
     def __str__(self) -> str:
         return (
-            f"{self.detail}: containers elsewhere would not be seen, and paths that runtimes tell mean other cgroups; "
-            "start numapin on the host itself, or in a container with the host's cgroup namespace and its "
+            f"{self.detail}: containers elsewhere would not be seen, and paths that runtimes tell mean other "
+            "cgroups; start numapin on the host itself, or in a container with the host's cgroup namespace and its "
             "/sys/fs/cgroup (docker run --cgroupns=host -v /sys/fs/cgroup:/sys/fs/cgroup)"
         )
 

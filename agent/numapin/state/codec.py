@@ -69,6 +69,8 @@ class CheckpointEncoder:
         _section(parts, "entries", self._entries(checkpoint.books.assignments))
         _section(parts, "containers", self._records(checkpoint.containers, layout.pin))
         _section(parts, "refusals", self._records(checkpoint.refusals, layout.refusal))
+        if checkpoint.cpuset_enabled:
+            parts += (b'"cpusetEnabled":', _json([_path_text(p) for p in checkpoint.cpuset_enabled]), b",\n")
         self._known, self._kept = self._kept, {}
         body = b"".join(parts)  # once: each further copy of 700 KiB costs as much as its checksum
         digest = hashlib.sha256(body)
@@ -159,6 +161,7 @@ def _checkpoint(document: layout.Document, shown: str) -> Checkpoint:
         containers=_read_records(shown, "containers", document.containers, layout.read_pin),
         refusals=_read_records(shown, "refusals", document.refusals, layout.read_refusal),
         version=document.version,
+        cpuset_enabled=tuple(_at(shown, "cpusetEnabled", _path_from_text, p) for p in document.cpuset_enabled),
     )
 
 

@@ -153,6 +153,7 @@ class Document(Strict, frozen=True):
     containers: dict[str, Pin]
     refusals: dict[str, RefusalOnDisk]
     checksum: str
+    cpuset_enabled: tuple[str, ...] = ()
 
 
 def plain(value: object) -> object:

@@ -77,7 +77,7 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert values["release_grace"] == "1s500ms"
     assert values["state_dir"] == '/srv/a "b"\\c'
     assert values["nodes"] == {"cpu_less": [2, 3]}
-    assert values["cgroup"] == {"root": "/", "v1_memory_migrate": True}
+    assert values["cgroup"] == {"root": "/", "v1_memory_migrate": True, "enable_cpuset": False}
     assert values["providers"] == {"cpus": True, "devices": True}
     assert values["reserved"] == {
         "fraction": "2.5%",

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from numapin.kernel.cgroup_mounts import CgroupVersion
-from numapin.kernel.cgroupfs import Cgroup, find_missing_cpuset, hugetlb_size_name, open_cgroup
+from numapin.kernel.cgroupfs import Cgroup, hugetlb_size_name, open_cgroup
 from numapin.model.container import Limits
 from numapin.model.errors import CgroupGone, KernelFormatError, KernelReadError, KernelWriteError
 from numapin.model.nodeset import CpuSet, NodeSet
@@ -302,17 +302,6 @@ def test_a_controller_that_is_not_enabled(tmp_path: Path) -> None:
 
     assert (read.value.errno, written.value.errno) == (errno.ENOENT, errno.ENOENT)
     assert not (directory / "cpuset.mems").exists()
-
-
-def test_highest_ancestor_without_cpuset(tmp_path: Path) -> None:
-    """The ancestor to be changed is named, the highest first (B058)."""
-    tree = CgroupTree(tmp_path)
-    tree.add("/a.slice/a-b.slice/docker-x.scope")
-    write_files(tree.cpuset, {"a.slice/cgroup.subtree_control": "cpu memory pids\n"})
-    hierarchy = tree.hierarchy()
-
-    assert find_missing_cpuset(hierarchy, "/a.slice/a-b.slice/docker-x.scope") == "/a.slice"
-    assert find_missing_cpuset(hierarchy, "/a.slice") is None
 
 
 @pytest.mark.parametrize("path", ["/../etc", "/a/../../etc", "/system.slice/.", "/system.slice//x", "/a\0b"])

@@ -58,6 +58,16 @@ def test_changed_record_under_the_same_cgroup() -> None:
     assert after == decode(encoder.encode(after), PATH)
 
 
+def test_cgroups_with_cpuset_enabled() -> None:
+    """They come back as they were, whatever bytes their names have; a checkpoint without any has no such key."""
+    paths = ("/odd.slice", "/odd.slice/a\udcff")
+    checkpoint = replace(sample(), cpuset_enabled=paths)
+
+    assert checkpoint == decode(encode(checkpoint), PATH)
+    assert b"cpusetEnabled" in encode(checkpoint)
+    assert b"cpusetEnabled" not in encode(sample())
+
+
 def test_insertion_order() -> None:
     """Equal checkpoints have equal bytes, whatever order their mappings were filled in."""
     there = sample()
