@@ -22,8 +22,8 @@ Enabler = Callable[[Cgroup], Enabled]
 """`numapin.kernel.cgroup_controllers.enable_cpuset`."""
 
 EFFECT = (
-    "the kernel gives every process below the CPUs of its cgroup anew, so a CPU affinity set by other means (taskset, "
-    "CPUAffinity= of systemd) can be lost there"
+    "the kernel gives every process below the CPUs of its cgroup anew, so a CPU affinity set by other means "
+    "(taskset, CPUAffinity= of systemd) can be lost there"
 )
 
 

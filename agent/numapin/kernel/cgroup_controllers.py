@@ -62,7 +62,8 @@ def enable_cpuset(container: CgroupDirectory) -> Enabled:
 
     After each write the next cgroup on the way, and at the end *container* itself, must show cpuset among its
     ``cgroup.controllers``. The kernel gives every process below such a cgroup the CPUs of its cpuset anew: an
-    affinity of its own can be lost (kernels before 6.2 do not keep it). Where the hierarchy's root lacks it nothing is written (EPERM). Never raises.
+    affinity of its own can be lost (kernels before 6.2 do not keep it). Where the hierarchy's root lacks it nothing
+    is written (EPERM). Never raises.
     """
     hierarchy, path = container.hierarchy, container.path
     done: list[str] = []
