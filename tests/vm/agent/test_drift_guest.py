@@ -19,6 +19,25 @@ BY_HAND, BY_SYSTEMD, BY_RUNTIME = "by-hand-or-another-program", "systemd-unit-ch
 SOON_S = 5.0
 """A second is to be held; an emulator on a busy machine is several times slower."""
 
+NEIGHBOUR = """
+mkdir -p /tmp/neighbour/DEBIAN /tmp/neighbour/usr/lib/systemd/system
+cd /tmp/neighbour
+printf '%s\\n' '[Service]' 'Type=oneshot' 'ExecStart=true' >usr/lib/systemd/system/neighbour.service
+cat >DEBIAN/postinst <<'END'
+#!/bin/sh
+set -e
+systemctl --system daemon-reload
+deb-systemd-invoke restart neighbour.service
+deb-systemd-invoke reload numapin.service
+systemctl daemon-reexec
+END
+chmod 755 DEBIAN/postinst
+printf '%s\\n' 'Package: neighbour' 'Version: 1' 'Architecture: all' 'Maintainer: nobody' \\
+    'Description: has a maintainer script' >DEBIAN/control
+dpkg-deb -Znone --build . /tmp/neighbour.deb
+"""
+"""A package whose maintainer script does what those of services, and systemd's own, do."""
+
 RIGHT = """
 right() {  # CGROUP NODES: wait until the kernel says so
     for try in $(seq 200); do
@@ -53,6 +72,11 @@ class Pair:
             lines += [f"cgroup={cgroup} scope={cgroup.rpartition('/')[2]} other={self.other}", script]
             lines += [f"right {one} {nodes}" for one, nodes in self.pins.items()]
         self.guest.run("\n".join([*lines, "done"]), timeout_s=timeout_s)
+
+    def once(self, script: str, *, timeout_s: float = 300) -> None:
+        """Run *script*, and then the pins must come right."""
+        lines = [RIGHT, "set -e", script, *(f"right {one} {nodes}" for one, nodes in self.pins.items())]
+        self.guest.run("\n".join(lines), timeout_s=timeout_s)
 
     def properties(self) -> list[str]:
         """What systemd has been told for the two, in order."""
@@ -137,6 +161,25 @@ def test_unit_properties(pair: Pair, record_property: Callable[[str, object], No
     assert [pair.other] * 2 == [one.mems for one in wrong]
     assert {BY_SYSTEMD: 2} == pair.causes()
     assert [BY_SYSTEMD] * 2 == [row["repair_cause"] for row in pair.rows()]
+
+
+def test_package_upgrades(pair: Pair, record_property: Callable[[str, object], None]) -> None:
+    """
+    Installing numapin's package again, which reloads systemd and restarts the service, and another one, whose script
+    reloads, restarts and re-executes systemd, leave the pins as they are.
+    """
+    before = pair.numapin.unit("MainPID")
+    pair.guest.run(f"set -e\n{NEIGHBOUR}")
+    pair.once("dpkg --install /root/numapin.deb")
+    upgraded = pair.numapin.unit("MainPID", "ActiveState")
+    pair.once("dpkg --install /tmp/neighbour.deb")
+    wrong = hold(pair)
+    record_property("figure", in_words("2 x a package's maintainer script, with 2 reloads and a re-execution", wrong))
+
+    assert before["MainPID"] != upgraded["MainPID"]
+    assert "active" == upgraded["ActiveState"]
+    assert upgraded["MainPID"] == pair.numapin.unit("MainPID")["MainPID"]
+    assert 2 * 200 * MIB == sum(reserved(pair.numapin.status()).values())
 
 
 def test_runtime_updates(pair: Pair, record_property: Callable[[str, object], None]) -> None:
