@@ -90,6 +90,7 @@ def _row(nested: NestedContainer, outer: Tracked) -> Row:
         "allowed_nodes": [],
         "state": STATE,
         "message": f"runs inside {_outer(outer)}, {_covered(outer)}",
+        "left_bytes": {},
         "repairs": 0,
         "repair_cause": None,
         "unit": None,
