@@ -22,6 +22,7 @@ from numapin.model.kubelet import Hands
 from numapin.model.memory import Owner
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Plan, Refusal, Request, Scope
+from numapin.planner.accounting import release
 from numapin.planner.classify import classify, pod_request
 from numapin.planner.foreign import account_foreign
 from numapin.planner.placement import place
@@ -141,10 +142,17 @@ class Admission:
         message: str,
         pin: PinRecord | None = None,
     ) -> Decision:
-        """Not ours (any more): no promise; a pin of ours is taken back."""
-        self.ledger.drop(record.cgroup)
+        """
+        Not ours (any more): no promise; a pin of ours is taken back.
+
+        Its record stays until the cgroup is as before: whoever is killed in between finds the value to be restored.
+        """
         stands = pin is not None and (pin.phase is Phase.PLANNED or record.mems == pin.nodes)
         undo = pin if pin is not None and stands and pin.phase is not Phase.FOREIGN else None
+        if undo is None or self.dry_run:
+            self.ledger.drop(record.cgroup)
+        else:
+            self.ledger.dirty = True  # while nothing can be saved, no cgroup is written
         return Decision(Tracked(record, verdict, state, message), unpin=undo)
 
     def _to_kubelet(
@@ -220,6 +228,10 @@ class Admission:
             hints=self.machine.hints(record),
             affinity=pin.nodes if pin is not None else None,  # another size never moves a running container
         )
+        if pin is None and self._holds_on_lost_nodes(owner):
+            elsewhere = place(release(self.ledger.books, owner), request, self.machine.rules())
+            if isinstance(elsewhere, Plan):
+                return self._promise(record, verdict, pin, elsewhere)
         if self.machine.config.scope is Scope.POD and record.pod_uid is not None and pin is None:
             sizes = pod_request(record)
             answer = place_in_pod(self.ledger.books, request, self.machine.rules(), pod_sizes=sizes)
@@ -228,6 +240,14 @@ class Admission:
         if isinstance(answer, Refusal):
             return self._refuse(record, verdict, pin, answer)
         return self._promise(record, verdict, pin, answer)
+
+    def _holds_on_lost_nodes(self, owner: Owner) -> bool:
+        """
+        True when some of what *owner* holds is on nodes without memory now. A container that runs waits for them; one
+        that was started again has no pages yet, so it takes others where it can, and waits only where it cannot.
+        """
+        held = self.ledger.books.assignments.get(owner, ())
+        return any(block.affinity - self.machine.topology.with_memory for block in held)
 
     def _refuse(
         self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None, refusal: Refusal

@@ -243,7 +243,7 @@ class Agent:
             if view is not None and view.record.inode == outcome.inode:
                 self._delivery.verify(view, outcome)
                 self._repairs.look(view)  # an event that came while a thread was writing was not looked at
-                self._released |= view.state in (ContainerState.FAILED, ContainerState.RELEASED)
+                self._released |= not view.nodes
         self._retry()
 
     def on_machine(self, machine: Machine) -> None:
@@ -411,7 +411,8 @@ class Agent:
     def _act(self, decision: Decision) -> None:
         view = decision.view
         if decision.unpin is not None:
-            self._delivery.restore(view, decision.unpin)
+            ends = self.ledger.pins.get(view.record.cgroup) is decision.unpin
+            self._delivery.restore(view, decision.unpin, ends=ends)
             self._released = True
         if decision.pin:
             self._delivery.write(view, self.machine)

@@ -17,7 +17,7 @@ from numapin.daemon.machine import Machine
 from numapin.daemon.pinning import Outcome, WriteJob, Writer
 from numapin.daemon.report import Reporter
 from numapin.daemon.tracked import ContainerState, Tracked
-from numapin.daemon.undo import Undo
+from numapin.daemon.undo import End, Undo
 from numapin.daemon.units import UnitOutcome, Units
 from numapin.kernel.cgroup_controllers import enable_cpuset
 from numapin.kernel.cgroupfs import Cgroup
@@ -98,6 +98,7 @@ class Delivery:
 
     def keep(self, view: Tracked) -> None:
         """Nothing to write: hold the directory and watch for drift."""
+        self.undo.cancel(view.record.cgroup)
         with contextlib.suppress(KernelError):
             if self.hold(view) is not None:
                 self._drift.watch_mems(view.record.cgroup)
@@ -264,12 +265,15 @@ class Delivery:
             return "pages it had before stay where they are (cgroup v1 without memory_migrate)"
         return ""
 
-    def restore(self, view: Tracked, pin: PinRecord) -> None:
-        """Give a cgroup back the value it had before our first write; the promise is dropped already."""
+    def restore(self, view: Tracked, pin: PinRecord, *, ends: bool = False) -> None:
+        """
+        Give a cgroup back the value it had before our first write. With *ends* the promise ends when that is done,
+        else it is dropped already.
+        """
         self._drift.unwatch_mems(pin.cgroup)
         with contextlib.suppress(KernelError):
             self.hold(view)
-        self.undo.restore(view, pin)
+        self.undo.restore(view, pin, End.CLASS if ends else End.NONE)
         if not view.nodes:
             view.close()  # a thread that writes has a handle of its own, and nothing else needs one any more
 

@@ -11,7 +11,7 @@ put back. The marks of what was released are not on disk: whoever starts the dae
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.pinning import Outcome, WriteJob, Writer
@@ -73,16 +73,27 @@ def what_stands(cgroup: Cgroup, pin: PinRecord, target: NodeSet) -> Standing:
     return Standing.OURS if found == pin.nodes else Standing.OTHERS
 
 
+class End(Enum):
+    """What ends when a cgroup is as before. The record goes then and not earlier."""
+
+    NONE = "none"
+    """The promise is dropped already."""
+    RELEASE = "release"
+    """It was released by hand."""
+    CLASS = "class"
+    """The container is not one of those that are placed any more."""
+
+
 @dataclass(slots=True)
 class _Pending:
     """
-    A restore on its way; ``release`` when the promise ends with it, ``again`` when systemd put our value back after
-    the first one: then its unit needs no word any more.
+    A restore on its way, and which promise ends with it; ``again`` when systemd put our value back after the first
+    one: then its unit needs no word any more.
     """
 
     pin: PinRecord
     target: NodeSet
-    release: bool
+    ends: End
     again: bool = False
 
 
@@ -128,18 +139,21 @@ class Undo:
         """True while the cgroup or its unit is still being put back."""
         return path in self._pending or (self._units is not None and path in self._units.busy)
 
-    def restore(self, view: Tracked, pin: PinRecord, *, release: bool = False) -> None:
+    def restore(self, view: Tracked, pin: PinRecord, ends: End = End.NONE) -> None:
         """
         Give the view's open cgroup back the value before our first write; its unit's property follows.
 
-        With *release* the promise is dropped once that has succeeded, else the caller has dropped it.
+        Unless *ends* is NONE, the promise is dropped once that has succeeded.
         """
         if self._dry_run or view.cgroup is None:
+            if ends is End.CLASS and not self._dry_run:
+                self._not_left(view, "its cgroup cannot be opened")
             return
         target = value_before(pin, view.record.parent_mems, v1=view.record.cgroup_v1)
-        if release and not self._needs_write(view, pin, target):
+        pending = _Pending(pin, target, ends)
+        if ends is not End.NONE and not self._needs_write(view, pending):
             return
-        self._write(view, view.cgroup, _Pending(pin, target, release))
+        self._write(view, view.cgroup, pending)
 
     def _write(self, view: Tracked, cgroup: Cgroup, pending: _Pending) -> None:
         self._pending[pending.pin.cgroup] = pending
@@ -165,24 +179,26 @@ class Undo:
         except KernelError:
             return  # it went, or nothing can be written either
         if standing is Standing.OURS:
-            self._write(view, view.cgroup, _Pending(pending.pin, pending.target, release=False, again=True))
+            self._write(view, view.cgroup, _Pending(pending.pin, pending.target, End.NONE, again=True))
 
-    def _needs_write(self, view: Tracked, pin: PinRecord, target: NodeSet) -> bool:
-        """False when a release is over already: the old value or somebody else's stands, or nothing can be read."""
+    def _needs_write(self, view: Tracked, pending: _Pending) -> bool:
+        """False when a promise has ended already: the old value or somebody else's stands, or nothing can be read."""
         assert view.cgroup is not None
+        pin = pending.pin
         try:
-            standing = what_stands(view.cgroup, pin, target)
+            standing = what_stands(view.cgroup, pin, pending.target)
         except KernelError as exc:
-            self.fail(view, str(exc))
+            self._failed(view, pending, str(exc))
             return False
         if standing is Standing.OURS or self._writer.is_writing(pin.cgroup):
             return True
         if standing is Standing.OTHERS:
             view.message = f"{view.message}; {LEFT}"
         if self._units is not None and self._units.submit(pin.cgroup, pin.inode, NodeSet(), replaces=pin.nodes):
-            self._resets[pin.cgroup] = _Pending(pin, target, release=False)
+            self._resets[pin.cgroup] = _Pending(pin, pending.target, End.NONE)
         self._ledger.drop(pin.cgroup)
-        self._reporter.container(view)
+        if pending.ends is End.RELEASE:
+            self._reporter.container(view)
         return False
 
     def finish(self, view: Tracked, outcome: Outcome) -> None:
@@ -192,16 +208,28 @@ class Undo:
             return
         del self._pending[outcome.path]
         problem = restore_problem(pending.target, outcome)
-        if pending.release and problem:
-            self.fail(view, problem)
+        if problem and pending.ends is not End.NONE:
+            self._failed(view, pending, problem)
             return
         if self._units is not None and not pending.again:
             kept = view.nodes if view.state is ContainerState.FOREIGN else NodeSet()
             if self._units.submit(outcome.path, outcome.inode, kept, replaces=pending.pin.nodes):
                 self._resets[outcome.path] = pending
-        if pending.release:
+        if pending.ends is not End.NONE:
             self._ledger.drop(outcome.path)
+        if pending.ends is End.RELEASE:
             self._reporter.container(view, outcome)
+
+    def _failed(self, view: Tracked, pending: _Pending, problem: str) -> None:
+        if pending.ends is End.RELEASE:
+            self.fail(view, problem)
+        else:
+            self._not_left(view, problem)
+
+    def _not_left(self, view: Tracked, problem: str) -> None:
+        """A container that is not placed any more still has our nodes: its record stays and it is tried again."""
+        view.state, view.message = ContainerState.FAILED, f"its nodes could not be put back: {problem}"
+        self._reporter.container(view)
 
     def fail(self, view: Tracked, problem: str) -> None:
         """A release that the kernel refuses: where there is a promise it stands, for the nodes do."""
@@ -230,7 +258,7 @@ class Undo:
             self._ledger.drop(path)
             self._reporter.container(view)
             return
-        self.restore(view, pin, release=True)
+        self.restore(view, pin, End.RELEASE)
 
     def cancel(self, path: str) -> None:
         """The container is pinned anew: an earlier restore is not waited for."""

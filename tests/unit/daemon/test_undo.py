@@ -278,6 +278,78 @@ def test_a_refused_container_is_released_without_a_write(tmp_path: Path) -> None
     assert host.mems(waiting) == ""
 
 
+def test_a_container_that_is_not_guaranteed_any_more(tmp_path: Path) -> None:
+    """Its record is on disk until its cgroup is as before: who is killed in between still knows what to restore."""
+    host = Host(tmp_path)
+    path = host.guaranteed(docker(1), 2)
+    host.start()
+    host.agent.flush()
+    host.put(path, {"cpu.max": "max 100000\n"})
+    host.holds(path, {0: 2 * INLINE_BYTES})
+    host.agent.full_pass()
+
+    assert host.states() == {path: "not-managed"}
+    assert host.saved().containers[path].original_mems == NodeSet()
+    host.wait_for_writes()
+    host.agent.flush()
+    assert (host.mems(path), host.saved().containers, host.reserved()) == ("0-3", {}, {})
+    host.sound()
+
+
+def test_killed_before_the_old_value_is_back(tmp_path: Path) -> None:
+    """The next start finds the record of a container that is not Guaranteed any more and restores its cgroup."""
+    host = Host(tmp_path)
+    path = host.guaranteed(docker(1), 2)
+    host.start()
+    host.agent.flush()
+    host.put(path, {"cpu.max": "max 100000\n"})
+    before = host.mems(path)
+    host.start()  # no stop before it
+    host.agent.flush()
+
+    assert (before, host.mems(path)) == ("0", "0-3")
+    assert (host.states(), host.reserved(), host.saved().containers) == ({path: "not-managed"}, {}, {})
+
+
+def test_a_kernel_that_does_not_take_the_old_value(tmp_path: Path) -> None:
+    """It is named, promise and record stay as the nodes do, and the next full pass tries again."""
+    host = Host(tmp_path)
+    path = host.guaranteed(docker(1), 2)
+    host.start()
+    file = host.tree.cpuset / path[1:] / "cpuset.mems"
+    file.unlink()
+    file.mkdir()  # neither read nor written
+    host.put(path, {"cpu.max": "max 100000\n"})
+    host.agent.on_created([path])
+
+    assert host.reserved() == {0: 2}
+    file.rmdir()
+    file.write_text("0\n")
+    host.agent.full_pass()
+    assert (host.states(), host.reserved(), host.mems(path)) == ({path: "not-managed"}, {}, "0-3")
+    host.sound()
+
+
+def test_guaranteed_again_before_the_old_value_is_back(tmp_path: Path) -> None:
+    """A restore on its way does not end the promise that was made anew meanwhile; our nodes stand in the end."""
+    host = Host(tmp_path)
+    path = host.obedient(host.guaranteed(docker(1), 2))
+    host.start()
+    host.agent.flush()
+    host.holds(path, {0: 2 * INLINE_BYTES})
+    host.put(path, {"cpu.max": "max 100000\n"})
+    host.agent.full_pass()
+    host.put(path, {"cpu.max": "50000 100000\n"})
+    host.agent.full_pass()
+    host.wait_for_writes()
+    host.put(path, {"cpuset.mems": "0\n"})  # our repair, for plain files keep what a shorter text does not cover
+    host.agent.full_pass()
+
+    assert (host.states(), host.reserved()) == ({path: "pinned"}, {0: 2})
+    assert host.agent.ledger.pins[path].original_mems == NodeSet()
+    host.sound()
+
+
 def test_children_of_a_v1_container(tmp_path: Path) -> None:
     """A child cpuset with fewer nodes than its parent gets exactly these back, one that followed follows."""
     host = Host(tmp_path, version=CgroupVersion.V1)
