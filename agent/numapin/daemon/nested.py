@@ -17,7 +17,7 @@ from numapin.kernel.recognition import MOST_LISTED, Inside
 from numapin.model.container import NestedContainer, QosClass
 from numapin.model.nodeset import NodeSet
 
-MOST_LISTED_AT_ONCE = 2_000
+MOST_LISTED_AT_ONCE = 1_000
 """Directories listed for one answer over all containers: some 40 ms of the loop at worst."""
 KEPT_NS = 2_000_000_000
 """How long one look serves: whoever may ask for the status could keep the daemon busy else."""

@@ -10,7 +10,8 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from numapin.kernel.cgroup_directory import CgroupDirectory
 from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy
@@ -258,6 +259,16 @@ class Cgroup(CgroupDirectory):
             KernelReadError: Unreadable.
         """
         return tuple(sorted(set(self._members())))
+
+    def some_pids(self, count: int) -> Iterator[int]:
+        """
+        At most *count* of `pids`, those of the outer cgroups first. Whoever has seen enough stops: a container may
+        have thousands of cgroups inside.
+
+        Raises:
+            KernelReadError: Unreadable.
+        """
+        return islice(self._members(), count)
 
     # inside
 

@@ -217,9 +217,9 @@ class Discovery:
 
     def _runs(self, cgroup: Cgroup) -> bool:
         """True when a process other than the runtime's own is in the cgroup: its limits stand by then."""
-        if not cgroup.is_populated():
-            return False
-        return any(is_runtime_init(self._root, p) is False for p in cgroup.pids()[:_INIT_LOOKED_AT])
+        if self._hierarchy.version is CgroupVersion.V2 and not cgroup.is_populated():
+            return False  # one file tells, where v1 would have to look for processes
+        return any(is_runtime_init(self._root, p) is False for p in cgroup.some_pids(_INIT_LOOKED_AT))
 
     def _nodes(self, cgroup: Cgroup, doubts: list[str], missing: list[str]) -> tuple[NodeSet, NodeSet, NodeSet]:
         """

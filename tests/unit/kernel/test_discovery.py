@@ -467,6 +467,23 @@ def test_links_in_the_tree_are_not_walked(tmp_path: Path) -> None:
     assert [r.cgroup for r in tree.scan()] == [DOCKER]
 
 
+def test_a_container_with_thousands_of_cgroups_inside_is_cheap(tmp_path: Path) -> None:
+    """Whether its program runs already is told by its first process, without a walk through what is inside."""
+    tree = CgroupTree(tmp_path, CgroupVersion.V1)
+    tree.process(77)
+    directory = tree.add(DOCKER, memory=GIB, pids=(77,))
+    for k in range(3000):
+        (directory / f"unit{k}").mkdir()
+    discovery = tree.discovery()
+    discovery.scan()
+    start = time.process_time()
+    (record,) = discovery.scan()
+    spent = time.process_time() - start
+
+    assert record.settled
+    assert spent < 0.02
+
+
 def test_500_containers_are_cheap(tmp_path: Path) -> None:
     """A walk over 500 containers with their bundles stays far below a second of CPU time, warm or cold."""
     tree = CgroupTree(tmp_path)
