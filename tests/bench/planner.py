@@ -6,6 +6,7 @@ How long one decision takes: nodes by memory types by policy, beside the listing
 Milliseconds of processor time, the median of several decisions on a used machine: a fourth of the nodes hold
 single-node containers, some are tied into groups, and CPU and device hints narrow the choice. "worst" is the slowest
 request of any policy; "listing" is the naive search of the tests under restricted, as far as it goes in this run.
+A second table (`bench.mixes`) has the slowest decisions of the daemon for every mix of hints and books.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ for source in (ROOT / "agent", ROOT / "tests"):
     if str(source) not in sys.path:
         sys.path.insert(0, str(source))
 
+from bench import mixes  # noqa: E402  the paths above come first
 from numapin.model.memory import Block, Books, Owner  # noqa: E402  the paths above come first
 from numapin.model.nodeset import NodeSet  # noqa: E402
 from numapin.model.plan import Hint, ProviderHints, Request, Rules, TopologyPolicy  # noqa: E402
@@ -100,6 +102,8 @@ def main() -> int:
             print(f"{count:5} {kinds:5} {row} {worst:9.3f} {shown}", flush=True)
             if worst > LIMITS_MS.get(count, float("inf")):
                 failed.append(f"{count} nodes, {kinds} types: {worst:.1f} ms is above {LIMITS_MS[count]:.0f} ms")
+    print()
+    failed += mixes.main()
     for line in failed:
         print(f"not held: {line}")
     if not failed:

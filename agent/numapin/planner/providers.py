@@ -25,15 +25,18 @@ def cpu_hints(cpus: CpuSet | None, topology: Topology, usable: NodeSet) -> Provi
     more than `LISTED_NODES` of them only the single nodes and the whole set are listed. Where none of the CPUs'
     nodes may hold memory there is no preference.
     """
-    everything = CpuSet.from_ids(c for n in topology.nodes.values() for c in n.cpus)
-    if cpus is None or not (cpus & everything) or everything.issubset(cpus):
+    everything = 0
+    for node in topology.nodes.values():
+        everything |= node.cpus.mask
+    if cpus is None or not (cpus.mask & everything) or not everything & ~cpus.mask:
         return None
-    nodes = NodeSet.from_ids(i for i, n in topology.nodes.items() if n.cpus & cpus) & usable
+    nodes = NodeSet.from_ids(i for i, n in topology.nodes.items() if n.cpus.mask & cpus.mask) & usable
     if not nodes:
         return ProviderHints("cpu", None)
     widths = range(1, len(nodes) + 1) if len(nodes) <= LISTED_NODES else (1, len(nodes))
-    sets = (NodeSet.from_ids(c) for width in widths for c in combinations(nodes.ids(), width))
-    return ProviderHints("cpu", tuple(Hint(s, True) for s in sets))
+    bits = [1 << n for n in nodes]
+    sets = (NodeSet(sum(c)) for width in widths for c in combinations(bits, width))
+    return ProviderHints("cpu", tuple([Hint(s, True) for s in sets]))
 
 
 def device_hints(placed: Iterable[tuple[str, NodeId]], usable: NodeSet) -> tuple[ProviderHints, ...]:

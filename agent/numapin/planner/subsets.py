@@ -30,7 +30,7 @@ class Search:
     Needs of zero or less are met by nothing at all.
     """
 
-    __slots__ = ("_fewest", "_found", "_least", "_most", "_witness", "caps", "need", "size")
+    __slots__ = ("_fewest", "_found", "_least", "_most", "_smallest", "_witness", "caps", "need", "size")
 
     def __init__(self, caps: Sequence[Vector], need: Vector, steps: Steps) -> None:
         columns: list[list[int]] = []
@@ -47,6 +47,7 @@ class Search:
         self._most = [list(accumulate(reversed(values), initial=0)) for values in ascending]
         self._witness = Witness(self.caps, columns, self.need, steps)
         self._found: dict[int, Sequence[int]] = {}
+        self._smallest: dict[int, tuple[int, ...] | None] = {}
         self._fewest: int | Literal[False] | None = False
 
     @property
@@ -100,6 +101,11 @@ class Search:
 
     def smallest(self, k: int) -> tuple[int, ...] | None:
         """The numerically smallest *k* nodes that are enough, ascending; ``None`` when there are none."""
+        if k not in self._smallest:
+            self._smallest[k] = self._find_smallest(k)
+        return self._smallest[k]
+
+    def _find_smallest(self, k: int) -> tuple[int, ...] | None:
         if k > self.size:
             return None
         dims = self._binding(k)

@@ -21,7 +21,7 @@ COMPARED_PAIRS = 34_000
 """Sets are compared one by one while they have no more pairs than this: 2 of 90 nodes, 3 of 29, 5 of 13."""
 SEED_LOOK_UPS = 5_000
 """Distances looked up around starting nodes; for more than about 70 nodes in a set closeness is not weighed."""
-SEARCHED_SEEDS = 4
+SEARCHED_SEEDS = 2
 """Around so many of them at most a search looks for a set where the most ample nodes are not enough."""
 KEPT_WANTED = 12
 """So many wanted nodes are tried one after the other."""

@@ -95,6 +95,8 @@ def _what_nodes_have(offers: Offers, views: tuple[NodeView, ...]) -> str:
     for view in views:
         if view.exclusion is Exclusion.NOT_ALLOWED or view.cells.mask in offers.groups:
             continue
+        if not any(view.allocatable.values()):
+            continue  # it has nothing, or all is kept for the system
         free = {k: max(0, view.free.get(k, 0)) for k in offers.kinds}
         note = ""
         if view.exclusion is Exclusion.KERNEL_SHORT:
@@ -103,7 +105,8 @@ def _what_nodes_have(offers: Offers, views: tuple[NodeView, ...]) -> str:
         least = min((min(f, view.kernel_free.get(k, f)) for k, f in free.items()), default=0)
         said.append((least, f"node {view.node}", amounts(free), note))
     if not said:
-        return "no node is allowed for it"
+        allowed = any(view.exclusion is not Exclusion.NOT_ALLOWED for view in views)
+        return "no node has any to promise" if allowed else "no node is allowed for it"
     left = len(said)
     if left > SPOKEN_NODES:
         said = sorted(said, key=lambda item: -item[0])[: SPOKEN_NODES - 1]
@@ -142,7 +145,7 @@ def _never(offers: Offers) -> str:
     short = {k: v for k, v in total.items() if v < offers.request.sizes[k]}
     if not short:
         return "no allowed node has normal memory"
-    everyone = NodeSet(offers.all)
+    everyone = NodeSet.from_ids(i for i, v in offers.allocatable.items() if any(v)) or NodeSet(offers.all)
     return f"{_nodes(everyone)} can promise {amounts(short)} at most, even when empty"
 
 
