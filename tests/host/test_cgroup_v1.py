@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -161,6 +162,38 @@ def test_the_runtimes_clock_is_the_kernels(tree: RealTree) -> None:
 
     assert ticks is not None
     assert 0 < ticks / os.sysconf("SC_CLK_TCK") <= uptime
+
+
+FIND = "from pathlib import Path; from numapin.kernel.cgroup_mounts import find_hierarchy as f; print(f(Path('/')))"
+OVER_ALL = "mount -t tmpfs none /sys/fs/cgroup; mkdir {0}; mount -t cgroup -o cpuset none {0}; "
+
+
+def found_in_namespace(tree: RealTree, before: str) -> tuple[int, str]:
+    """Exit status and words of a process that looks for the hierarchy in a cgroup namespace of its own."""
+    tree.make("in/side")
+    script = (
+        f"echo $$ >{tree.base}/in/side/cgroup.procs; exec unshare --cgroup --mount --propagation private "
+        f'sh -ec \'{before}exec "$0" -c "$1"\' "$0" "$1"'
+    )
+    done = subprocess.run(["sh", "-ec", script, sys.executable, FIND], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_whole_tree_from_a_cgroup_namespace(tree: RealTree) -> None:
+    """There the machine's mounts have ``/../../..`` for a root, and show the whole tree as before."""
+    status, said = found_in_namespace(tree, "")
+
+    assert 0 == status, said
+    assert f"mount_point='{tree.hierarchy.cpuset_mount}'" in said
+
+
+def test_a_branch_from_a_cgroup_namespace(tree: RealTree) -> None:
+    """A mount made inside begins at the process's own cgroup: refused."""
+    status, said = found_in_namespace(tree, OVER_ALL.format(tree.hierarchy.cpuset_mount))
+
+    assert 1 == status
+    assert "PartOfCgroupTree" in said
+    assert "shows only a branch of a cgroup tree, for this process has a cgroup namespace of its own" in said
 
 
 def test_threaded_cgroup(tmp_path: Path) -> None:
