@@ -48,7 +48,7 @@ def test_write_and_read_back(tree: RealTree) -> None:
     path = tree.make("c")
     pid = tree.populate(path)
     with open_cgroup(tree.hierarchy, path) as cgroup:
-        cgroup.set_memory_migrate()
+        cgroup.write_memory_migrate(True)
         cgroup.write_subtree_mems(one)
         seen = (cgroup.read_cpuset_mems(), cgroup.read_cpuset_mems_effective(), cgroup.pids(), cgroup.is_populated())
 

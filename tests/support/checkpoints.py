@@ -174,6 +174,9 @@ def _pins(draw: st.DrawFn) -> PinRecord:
         explanation=draw(st.none() | _explanations),
         message=draw(_text),
         ended_ns=draw(st.none() | _bytes),
+        unit=draw(st.none() | _text),
+        original_below=draw(st.dictionaries(_text, _node_sets, max_size=2)),
+        original_migrate=draw(st.none() | st.booleans()),
     )
 
 

@@ -17,7 +17,8 @@ EXAMPLES = int(os.environ.get("NUMAPIN_FUZZ_EXAMPLES", "30"))
 
 fuzz = settings(
     max_examples=EXAMPLES,
-    deadline=timedelta(seconds=10),  # of one example: far above what any takes, far below what a blow-up would
+    # of one example: far above what any takes on a machine with other work, far below what a blow-up would
+    deadline=timedelta(seconds=120),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 """Decorates the quick properties."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from numapin.daemon.config import Config
 from numapin.daemon.enabling import may_enable, why_not
-from numapin.daemon.holdings import Holdings
+from numapin.daemon.holdings import Before, Holdings
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.machine import Machine
@@ -79,13 +79,18 @@ class Admission:
         dry_run: bool,
         kubelet: Beside | None = None,
         released: Callable[[ContainerRecord], str] = lambda _: "",
+        before: Callable[[ContainerRecord], Before] = lambda _: Before(),
     ) -> None:
-        """*released* says why a container gets no pin although it could, empty when it may."""
+        """
+        *released* says why a container gets no pin although it could, empty when it may; *before* what a first write
+        would change beside the nodes.
+        """
         self.machine = machine
         self.ledger = ledger
         self.dry_run = dry_run
         self.kubelet = kubelet
         self._released = released
+        self._before = before
 
     def decide(self, record: ContainerRecord, holdings: Holdings | None = None) -> Decision:
         """
@@ -131,7 +136,12 @@ class Admission:
         if before is None:
             return decision
         # what stands in the cgroup is ours of old, and not what was there before us
-        self.ledger.update_pin(record.cgroup, original_mems=before.original_mems)
+        self.ledger.update_pin(
+            record.cgroup,
+            original_mems=before.original_mems,
+            original_below=before.original_below,
+            original_migrate=before.original_migrate,
+        )
         return decision if decision.view.nodes else replace(decision, unpin=before)
 
     def _leave(
@@ -297,8 +307,8 @@ class Admission:
                 if old.ended_ns is not None and (old.owner not in used or old.owner == plan.owner):
                     self.ledger.forget(cgroup)  # its memory went to this container
             self.ledger.books = plan.books
-            original = pin.original_mems if pin is not None else record.mems
-            self.ledger.set_pin(self._pin_record(record, plan.owner, plan.nodes, Phase.PLANNED, "", original, plan))
+            made = self._pin_record(record, plan.owner, plan.nodes, Phase.PLANNED, "", plan)
+            self.ledger.set_pin(self._with_originals(made, record, pin))
         granted = record.mems == plan.nodes and record.effective_mems == plan.nodes
         if granted and (pin is not None or not self.dry_run):
             if self.ledger.pins[record.cgroup].phase is not Phase.VERIFIED:
@@ -308,6 +318,18 @@ class Admission:
             self.ledger.will_enable(record.cpuset_missing)
         state = ContainerState.WOULD_PIN if self.dry_run else ContainerState.PINNING
         return Decision(Tracked(record, verdict, state, "", plan.nodes), pin=not self.dry_run)
+
+    def _with_originals(self, made: PinRecord, record: ContainerRecord, pin: PinRecord | None) -> PinRecord:
+        """A record with what was there before our first write: as an earlier record says, or as it is now."""
+        if pin is None:
+            before = self._before(record)
+            return replace(made, original_below=before.below, original_migrate=before.migrate)
+        return replace(
+            made,
+            original_mems=pin.original_mems,
+            original_below=pin.original_below,
+            original_migrate=pin.original_migrate,
+        )
 
     def _owner(self, record: ContainerRecord) -> Owner:
         """The record's owner; its cgroup path where another living container of another runtime has the same id."""
@@ -324,7 +346,6 @@ class Admission:
         nodes: NodeSet,
         phase: Phase,
         message: str,
-        original: NodeSet | None = None,
         plan: Plan | None = None,
     ) -> PinRecord:
         return PinRecord(
@@ -337,7 +358,7 @@ class Admission:
             owner=owner,
             phase=phase,
             nodes=nodes,
-            original_mems=record.mems if original is None else original,
+            original_mems=record.mems,
             explanation=plan.explanation if plan is not None else None,
             message=message,
             ended_ns=None,

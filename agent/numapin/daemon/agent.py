@@ -328,7 +328,12 @@ class Agent:
             self._refresh_pools()
         mark = self.ledger.mark()
         admission = Admission(
-            self.machine, self.ledger, dry_run=self.dry_run, kubelet=self.kubelet, released=self.undo.reason
+            self.machine,
+            self.ledger,
+            dry_run=self.dry_run,
+            kubelet=self.kubelet,
+            released=self.undo.reason,
+            before=self._found.before,
         )
         pinned = self.ledger.pins.keys()
         decided = [

@@ -43,8 +43,15 @@ class _Connection:
         self.deadline_ns = deadline_ns
         self.received = bytearray()
         self.answer: memoryview | None = None
+        self.late = False
+        """Its time was over once, and it had done its part: the loop was what was late."""
         self.draining = False
         """Answered, but the client has sent more: a close now could take the answer from it (ECONNRESET)."""
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Changes whenever the client has sent or taken something."""
+        return len(self.received), -1 if self.answer is None else len(self.answer)
 
 
 class ApiServer:
@@ -110,6 +117,9 @@ class ApiServer:
     def ready(self, key: selectors.SelectorKey, now_ns: int) -> None:
         """Serve what is ready, without waiting. *now_ns* is monotonic time; *key* is the loop's and is not used."""
         del key
+        self._serve_ready(now_ns)
+
+    def _serve_ready(self, now_ns: int) -> None:
         for mine, mask in self._epoll.select(0):
             if mine.data is None:
                 self._accept(now_ns)
@@ -117,12 +127,27 @@ class ApiServer:
                 self._serve(mine.data, mask, now_ns)
 
     def expire(self, now_ns: int) -> int | None:
-        """Drop clients whose time is over; the next deadline in monotonic time, ``None`` when there is none."""
-        for connection in tuple(self._connections.values()):
-            if now_ns >= connection.deadline_ns:
+        """
+        Drop clients whose time is over; returns `deadline_ns`.
+
+        What they have sent or taken by now is looked at first: the loop may have been busy for longer than that.
+        """
+        due = {c: c.progress for c in self._connections.values() if now_ns >= c.deadline_ns}
+        if due:
+            self._serve_ready(now_ns)
+        for connection, before in due.items():
+            if connection.sock.fileno() < 0 or now_ns < connection.deadline_ns:
+                continue
+            if connection.progress != before and not connection.late:
+                connection.late, connection.deadline_ns = True, now_ns + DEADLINE_NS
+            else:
                 self._drop(connection)
         if self._resume_ns is not None and now_ns >= self._resume_ns:
             self._accept_more(True)
+        return self.deadline_ns()
+
+    def deadline_ns(self) -> int | None:
+        """When `expire` has something to do, in monotonic time; ``None`` when there is nothing."""
         due = [c.deadline_ns for c in self._connections.values()]
         return min(due if self._resume_ns is None else [*due, self._resume_ns], default=None)
 

@@ -22,7 +22,7 @@ from numapin.daemon.units import UnitOutcome, Units
 from numapin.kernel.cgroup_controllers import enable_cpuset
 from numapin.kernel.cgroupfs import Cgroup
 from numapin.model.checkpoint import Phase, PinRecord
-from numapin.model.errors import CgroupGone, KernelError, KernelWriteError
+from numapin.model.errors import CgroupGone, CheckpointError, KernelError, KernelWriteError
 from numapin.model.nodeset import NodeSet
 from numapin.model.quantity import format_bytes
 
@@ -64,9 +64,7 @@ class Delivery:
         enable: Enabler = enable_cpuset,
     ) -> None:
         self._enable = enable
-        self.undo = Undo(
-            ledger=ledger, writer=writer, units=units, reporter=reporter, migrate=migrate_v1, dry_run=dry_run
-        )
+        self.undo = Undo(ledger=ledger, writer=writer, units=units, reporter=reporter, dry_run=dry_run)
         self._units = units
         self._nobody_to_tell = False
         self._opener = opener
@@ -133,6 +131,10 @@ class Delivery:
             held, short = 0, None  # the write itself will say what is wrong
         if short is not None:
             return self._defer(view, short)
+        try:
+            self._note_children(view, cgroup)
+        except CheckpointError as exc:
+            return self._defer(view, str(exc))
         if view.record.cpuset_missing:
             if problem := enable_for(view, cgroup, self._enable, self._ledger, self._reporter.log):
                 self._give_back(view, problem, None)
@@ -145,6 +147,23 @@ class Delivery:
         if outcome is not None:
             self.verify(view, outcome)
         return True
+
+    def _note_children(self, view: Tracked, cgroup: Cgroup) -> None:
+        """
+        Child cpusets that came while a first write was held back are on disk too before it happens (v1).
+
+        Raises:
+            CheckpointError: They cannot be saved.
+        """
+        pin = self._ledger.pins.get(view.record.cgroup)
+        if pin is None or pin.phase is not Phase.DEFERRED or not view.record.cgroup_v1:
+            return
+        with contextlib.suppress(KernelError):  # the write itself will say what is wrong
+            if cgroup.read_cpuset_mems() == pin.original_mems:
+                below = {**cgroup.read_masks_below(), **pin.original_below}
+                if below != pin.original_below:
+                    self._ledger.update_pin(view.record.cgroup, original_below=below)
+                    self._ledger.save()
 
     def _defer(self, view: Tracked, message: str, state: ContainerState = ContainerState.DEFERRED) -> bool:
         if (view.state, view.message) == (state, message):
@@ -186,8 +205,8 @@ class Delivery:
             note = "; ".join(filter(None, (self._pages_note(view), view.contest)))
             view.state, view.message = ContainerState.PINNED, note
             counters.pins += 1
-            self._ledger.update_pin(path, phase=Phase.VERIFIED, message=view.message)
             self._keep_masks(path, outcome)
+            self._ledger.update_pin(path, phase=Phase.VERIFIED, message=view.message)
             self._leftovers.pinned(path)
             self._tell_unit(view)
             self._reporter.container(view, outcome)
@@ -210,10 +229,16 @@ class Delivery:
         return pin is not None and pin.phase is Phase.DEFERRED and bool(nodes - effective)
 
     def _keep_masks(self, path: str, outcome: Outcome) -> None:
-        """Remember v1 children as they were before the first write; what a later one found is our own doing."""
+        """
+        Remember also those v1 children that came between the decision and the first write.
+
+        One inside our nodes may be the doing of a first write that was stopped half-way, and what a later write
+        found is our doing anyway.
+        """
         pin = self._ledger.pins.get(path)
-        if pin is not None and outcome.below and not pin.original_below:
-            self._ledger.update_pin(path, original_below=outcome.below)
+        if pin is not None and pin.phase is not Phase.VERIFIED and outcome.below:
+            new = {p: mask for p, mask in outcome.below.items() if not mask.issubset(pin.nodes)}
+            self._ledger.update_pin(path, original_below={**new, **pin.original_below})
 
     def _tell_unit(self, view: Tracked) -> None:
         """

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from numapin.kernel.cgroupfs import Cgroup
 from numapin.model.container import ContainerRecord
 from numapin.model.memory import MemoryType, hugepages
-from numapin.model.nodeset import NodeId
+from numapin.model.nodeset import NodeId, NodeSet
 
 LITTLE_BYTES = 32 << 20
 """Up to here memory chooses no node: runc runs from a copy of itself, some 14 MB in the container's name."""
@@ -24,6 +24,24 @@ class Holdings:
 
     memory: Mapping[NodeId, int] = field(default_factory=dict)
     hugepages: Mapping[NodeId, Mapping[MemoryType, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What our first write changes beside ``cpuset.mems`` on v1; fields as in `PinRecord`. Nothing is known on v2."""
+
+    below: Mapping[str, NodeSet] = field(default_factory=dict)
+    migrate: bool | None = None
+
+
+def read_before(cgroup: Cgroup) -> Before:
+    """
+    Read what an undo shall bring back.
+
+    Raises:
+        KernelError: A file cannot be read or understood.
+    """
+    return Before(cgroup.read_masks_below(), cgroup.read_memory_migrate())
 
 
 def read_holdings(cgroup: Cgroup, record: ContainerRecord) -> Holdings:

@@ -57,6 +57,8 @@ class Api(Protocol):
 
     def expire(self, now_ns: int) -> int | None: ...
 
+    def deadline_ns(self) -> int | None: ...
+
     def close(self) -> None: ...
 
 
@@ -243,7 +245,7 @@ class Loop:
             self._flush_due = None
             self._agent.flush()
         if self._api is not None:
-            self._api.expire(now)
+            self._api.expire(self._clock.monotonic_ns())  # not now: all of the above may have taken long
         if self._notifier.watchdog_ns is not None and (self._watchdog_due is None or now >= self._watchdog_due):
             self._notifier.watchdog()
             self._watchdog_due = now + self._notifier.watchdog_ns // 2
@@ -262,7 +264,7 @@ class Loop:
         for time in (self._agent.next_due_ns(), self._flush_due, self._machine_due, self._watchdog_due):
             if time is not None:
                 due.append(time)
-        if self._api is not None and (deadline := self._api.expire(now)) is not None:
+        if self._api is not None and (deadline := self._api.deadline_ns()) is not None:
             due.append(deadline)
         return max(0.0, (min(due) - now) / 1e9)
 

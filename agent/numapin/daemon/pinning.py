@@ -6,15 +6,17 @@ Owns: which writes may block the loop (none that move pages). Must never: decide
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from numapin.kernel.cgroup_subtree import Earlier
 from numapin.kernel.cgroupfs import Cgroup
 from numapin.kernel.clock import Clock
-from numapin.model.errors import KernelError
+from numapin.model.errors import KernelError, KernelWriteError
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Verification
 
@@ -26,17 +28,26 @@ WORKERS = 4
 
 
 @dataclass(frozen=True, slots=True)
+class Restore:
+    """What a write brings back beside the nodes on v1; ``migrate`` as ``PinRecord.original_migrate``."""
+
+    earlier: Earlier
+    migrate: bool | None
+
+
+@dataclass(frozen=True, slots=True)
 class WriteJob:
     """
     Ask the kernel to hold *cgroup* to *nodes*. ``migrate`` is for cgroup v1: move existing pages too.
 
-    ``below`` are masks that child cgroups of v1 shall have again, as an earlier outcome's ``below`` told them.
+    With ``restore`` the write undoes an earlier one. ``found`` is the ``below`` of writes that this one overtook.
     """
 
     cgroup: Cgroup
     nodes: NodeSet
     migrate: bool
-    below: Mapping[str, NodeSet] = field(default_factory=dict)
+    restore: Restore | None = None
+    found: Mapping[str, NodeSet] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +81,36 @@ def perform(job: WriteJob, clock: Clock) -> Outcome:
     error: KernelError | None = None
     below: Mapping[str, NodeSet] = {}
     try:
-        if cgroup.read_cpuset_mems() != job.nodes:
-            if job.migrate:
-                cgroup.set_memory_migrate()
+        if job.restore is not None:
+            wrote = _restore(job, job.restore)
+        elif cgroup.read_cpuset_mems() != job.nodes:
             wrote = True
-            below = cgroup.write_subtree_mems(job.nodes, job.below)
+            below = {**_pin(job), **job.found}
         verification = Verification(job.nodes, cgroup.read_cpuset_mems(), cgroup.read_cpuset_mems_effective())
     except KernelError as exc:
         error = exc
     took = clock.monotonic_ns() - started
     return Outcome(cgroup.path, cgroup.inode, job.nodes, verification, error, wrote, took, below)
+
+
+def _pin(job: WriteJob) -> Mapping[str, NodeSet]:
+    """Write the nodes; the masks below as they were. Raises: KernelError; a switch made for nothing is put back."""
+    switched = job.migrate and job.cgroup.write_memory_migrate(True)
+    try:
+        return job.cgroup.write_subtree_mems(job.nodes)[1]
+    except KernelWriteError:
+        if switched:
+            with contextlib.suppress(KernelError):
+                job.cgroup.write_memory_migrate(False)
+        raise
+
+
+def _restore(job: WriteJob, restore: Restore) -> bool:
+    """Write what was there before; whether that was anything else than what is. Raises: KernelError."""
+    earlier = replace(restore.earlier, below={**job.found, **restore.earlier.below})
+    wrote, _ = job.cgroup.write_subtree_mems(job.nodes, earlier)
+    switched = restore.migrate is False and job.cgroup.write_memory_migrate(False)
+    return wrote or switched
 
 
 class Writer:
@@ -96,6 +127,7 @@ class Writer:
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._running: set[str] = set()
         self._waiting: dict[str, WriteJob] = {}
+        self._found: dict[tuple[str, int], Mapping[str, NodeSet]] = {}  # of overtaken writes, by path and inode
 
     def fileno(self) -> int:
         """Descriptor to wait on."""
@@ -115,7 +147,7 @@ class Writer:
         newest is kept.
         """
         if not self._running and held_bytes <= INLINE_BYTES:
-            return perform(job, self._clock)
+            return perform(self._with_found(job), self._clock)
         # a handle of its own: the container's view may close its one while the thread writes
         overtaken = self._waiting.pop(job.cgroup.path, None)
         if overtaken is not None:
@@ -137,8 +169,13 @@ class Writer:
     def _start_waiting(self) -> None:
         for path in [p for p in self._waiting if p not in self._running][: WORKERS - len(self._running)]:
             self._running.add(path)
-            job = self._waiting.pop(path)
+            job = self._with_found(self._waiting.pop(path))
             threading.Thread(target=self._work, args=(job,), name="numapin-writer", daemon=True).start()
+
+    def _with_found(self, job: WriteJob) -> WriteJob:
+        """*job* with what earlier writes of its cgroup found, of which nobody was told."""
+        found = self._found.pop((job.cgroup.path, job.cgroup.inode), None)
+        return job if found is None else replace(job, found=found)
 
     def _work(self, job: WriteJob) -> None:
         with job.cgroup:
@@ -146,7 +183,10 @@ class Writer:
         os.eventfd_write(self._wake, 1)
 
     def collect(self) -> list[Outcome]:
-        """Outcomes of finished jobs; one that a newer job of the same cgroup overtook is left out."""
+        """
+        Outcomes of finished jobs; one that a newer job of the same cgroup overtook is left out, and the newer one's
+        ``below`` has what it found.
+        """
         try:
             os.eventfd_read(self._wake)
         except BlockingIOError:
@@ -157,5 +197,9 @@ class Writer:
             self._running.discard(outcome.path)
             if outcome.path not in self._waiting:
                 outcomes.append(outcome)
+            elif outcome.below:
+                self._found[outcome.path, outcome.inode] = outcome.below
         self._start_waiting()
+        if not self.busy:
+            self._found.clear()  # their cgroups went, or nobody wants anything of them
         return outcomes

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from numapin.daemon.config import Config
-from numapin.daemon.holdings import Holdings, read_holdings
+from numapin.daemon.holdings import Before, Holdings, read_before, read_holdings
 from numapin.daemon.logs import Log
 from numapin.kernel.cgroupfs import Cgroup
 from numapin.model.container import ContainerRecord
@@ -83,6 +83,16 @@ class Presence:
                 return read_holdings(cgroup, record)
         except KernelError:
             return Holdings()
+
+    def before(self, record: ContainerRecord) -> Before:
+        """What an undo shall bring back beside the nodes; nothing when it cannot be looked at, and so not written."""
+        if not record.cgroup_v1:
+            return Before()
+        try:
+            with self._finder.open(record.cgroup) as cgroup:
+                return read_before(cgroup) if cgroup.inode == record.inode else Before()
+        except KernelError:
+            return Before()
 
     def _say(self, path: str, exc: KernelError) -> None:
         self._log.warning("container_unreadable", cgroup=path, code=exc.code, reason=str(exc))

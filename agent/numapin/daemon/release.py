@@ -18,7 +18,7 @@ from numapin.daemon.logs import Log
 from numapin.daemon.pinning import WriteJob, perform
 from numapin.daemon.status import container_row
 from numapin.daemon.tracked import ContainerState, Tracked
-from numapin.daemon.undo import LEFT, Standing, restore_problem, value_before, what_stands
+from numapin.daemon.undo import LEFT, Standing, restore_of, restore_problem, value_before, what_stands
 from numapin.daemon.units import UnitJob, settle
 from numapin.kernel.cgroup_mounts import CgroupVersion, find_hierarchy
 from numapin.kernel.clock import Clock
@@ -188,9 +188,11 @@ def _restore(root: Path, pin: PinRecord, clock: Clock) -> Row:
             if cgroup.inode != pin.inode:
                 raise CgroupGone(pin.cgroup)
             target = value_before(pin, discovery.granted_above(pin.cgroup), v1=v1)
-            standing = what_stands(cgroup, pin, target)
-            if standing is Standing.OURS:
-                outcome = perform(WriteJob(cgroup, target, False, pin.original_below), clock)
+            standing, found = what_stands(cgroup, pin, target)
+            if standing is Standing.BEFORE:
+                target = found
+            if standing is Standing.OURS or (standing is Standing.BEFORE and v1):
+                outcome = perform(WriteJob(cgroup, target, False, restore_of(pin)), clock)
                 row["problem"] = restore_problem(target, outcome) or None
             elif standing is Standing.OTHERS:
                 row["message"] = LEFT

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 
 from numapin.daemon.ledger import Ledger
-from numapin.daemon.pinning import Outcome, WriteJob, Writer
+from numapin.daemon.pinning import Outcome, Restore, WriteJob, Writer
 from numapin.daemon.report import Reporter
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.daemon.units import Units
+from numapin.kernel.cgroup_subtree import Earlier
 from numapin.kernel.cgroupfs import Cgroup
-from numapin.model.checkpoint import PinRecord
+from numapin.model.checkpoint import Phase, PinRecord
 from numapin.model.container import ContainerRecord
 from numapin.model.errors import CgroupGone, KernelError
 from numapin.model.nodeset import NodeSet
@@ -42,6 +43,11 @@ def value_before(pin: PinRecord, parent: NodeSet, *, v1: bool) -> NodeSet:
     return before if not v1 or before.issubset(parent) else (before & parent) or parent
 
 
+def restore_of(pin: PinRecord) -> Restore:
+    """What to bring back beside the nodes."""
+    return Restore(Earlier(pin.original_mems, pin.nodes, pin.original_below), pin.original_migrate)
+
+
 def restore_problem(target: NodeSet, outcome: Outcome) -> str:
     """Why a cgroup is not as before, empty when it is. Its removal is no problem."""
     if outcome.error is not None:
@@ -60,17 +66,20 @@ class Standing(StrEnum):
     """Somebody wrote it since: left as it is."""
 
 
-def what_stands(cgroup: Cgroup, pin: PinRecord, target: NodeSet) -> Standing:
+def what_stands(cgroup: Cgroup, pin: PinRecord, target: NodeSet) -> tuple[Standing, NodeSet]:
     """
-    Whose value *cgroup* has; *target* is what a restore would write.
+    Whose value *cgroup* has, and that value; *target* is what a restore would write.
+
+    On v1 a first write that was stopped half-way may have left both the old nodes and ours.
 
     Raises:
         KernelError: It cannot be read.
     """
     found = cgroup.read_cpuset_mems()
     if found in (pin.original_mems, target):
-        return Standing.BEFORE
-    return Standing.OURS if found == pin.nodes else Standing.OTHERS
+        return Standing.BEFORE, found
+    ours = [pin.nodes, pin.original_mems | pin.nodes] if pin.phase is Phase.PLANNED else [pin.nodes]
+    return (Standing.OURS if found in ours else Standing.OTHERS), found
 
 
 class End(Enum):
@@ -98,7 +107,7 @@ class _Pending:
 
 
 class Undo:
-    """Restores for one agent. *migrate* is for cgroup v1."""
+    """Restores for one agent."""
 
     def __init__(
         self,
@@ -107,7 +116,6 @@ class Undo:
         writer: Writer,
         units: Units | None,
         reporter: Reporter,
-        migrate: bool,
         dry_run: bool,
     ) -> None:
         self.everything = False
@@ -117,7 +125,6 @@ class Undo:
         self._writer = writer
         self._units = units
         self._reporter = reporter
-        self._migrate = migrate
         self._dry_run = dry_run
         self._released: dict[str, int] = {}  # cgroup -> inode
         self._pending: dict[str, _Pending] = {}
@@ -161,7 +168,7 @@ class Undo:
             held = cgroup.read_memory_current() or 0
         except KernelError:
             held = 0
-        job = WriteJob(cgroup, pending.target, self._migrate, pending.pin.original_below)
+        job = WriteJob(cgroup, pending.target, False, restore_of(pending.pin))
         outcome = self._writer.submit(job, held)
         if outcome is not None:
             self.finish(view, outcome)
@@ -175,7 +182,7 @@ class Undo:
         if pending is None or view.cgroup is None or view.nodes or path in self._pending:
             return
         try:
-            standing = what_stands(view.cgroup, pending.pin, pending.target)
+            standing, _ = what_stands(view.cgroup, pending.pin, pending.target)
         except KernelError:
             return  # it went, or nothing can be written either
         if standing is Standing.OURS:
@@ -186,11 +193,14 @@ class Undo:
         assert view.cgroup is not None
         pin = pending.pin
         try:
-            standing = what_stands(view.cgroup, pin, pending.target)
+            standing, found = what_stands(view.cgroup, pin, pending.target)
         except KernelError as exc:
             self._failed(view, pending, str(exc))
             return False
         if standing is Standing.OURS or self._writer.is_writing(pin.cgroup):
+            return True
+        if standing is Standing.BEFORE and view.record.cgroup_v1:
+            pending.target = found  # only for what else is to be put back
             return True
         if standing is Standing.OTHERS:
             view.message = f"{view.message}; {LEFT}"

@@ -106,6 +106,30 @@ class CgroupDirectory:
     def _shown(self, name: str) -> str:
         return f"{self.hierarchy.cpuset_mount}{self.path.rstrip('/')}/{name}"
 
+    @contextmanager
+    def _below(self, path: str) -> Iterator[int]:
+        """
+        Descriptor of the cgroup *path* (``/a/b``) below this one, for as long as the block lasts.
+
+        Raises:
+            CgroupGone: It does not exist, or went meanwhile.
+            KernelReadError: A component is no directory, or not permitted.
+        """
+        shown = f"{self.path.rstrip('/')}{path}"
+        fd = -1
+        try:
+            fd = open_beneath(self._fd, path_parts(path), shown=self._shown(path[1:]))
+            yield fd
+        except KernelReadError as exc:
+            if exc.errno in (errno.ENOENT, errno.ENODEV):
+                raise CgroupGone(shown) from exc
+            raise
+        except CgroupGone as exc:
+            raise CgroupGone(shown) from exc
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
     def _own(self, name: str) -> str:
         """Content of a file of the cpuset directory."""
         try:

@@ -1,25 +1,21 @@
-"""The typed readers and the one writer of a cgroup's files.
+"""The typed readers of a cgroup's files; those of the cpuset controller are `numapin.kernel.cgroup_cpuset`'s.
 
-Owns: the formats of cgroup v1 and v2 files (controllers are enabled in `cgroup_controllers`). Must never: write any
-file but ``cpuset.mems`` and, on v1, ``cpuset.memory_migrate``.
+Owns: the formats of cgroup v1 and v2 files. Must never: write any file.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from numapin.kernel.cgroup_directory import CgroupDirectory
+from numapin.kernel.cgroup_cpuset import Cpuset
 from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy
-from numapin.kernel.cgroup_subtree import Writes, narrower_children, subtree_targets, subtree_writes
 from numapin.kernel.files import read_optional
 from numapin.model.container import Limits
-from numapin.model.errors import CgroupGone, KernelError, KernelFormatError, KernelWriteError
-from numapin.model.nodeset import CpuSet, NodeId, NodeSet
+from numapin.model.errors import KernelFormatError
+from numapin.model.nodeset import CpuSet, NodeId
 
 _UNLIMITED_FROM = 2**62
 """v1 prints "no limit" as 2^63 minus one page of any kind (4 KiB, 64 KiB, 1 GiB, ...)."""
@@ -31,96 +27,11 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _CRUN_INNER = "container/"
 """The cgroup below a scope where crun has the processes."""
 
-_SUBTREE_ROUNDS = 3
-"""How often a v1 subtree is walked again because a child cgroup appeared meanwhile."""
 
-
-class Cgroup(CgroupDirectory):
+class Cgroup(Cpuset):
     """An open cgroup of the cpuset hierarchy with typed files. See `CgroupDirectory` for the handle itself."""
 
     __slots__ = ()
-
-    # cpuset
-
-    def read_cpuset_mems(self) -> NodeSet:
-        """
-        The cgroup's own ``cpuset.mems``; empty on v2 means inherited, on v1 not initialised yet.
-
-        Raises:
-            CgroupGone: Removed.
-            KernelReadError: ENOENT: cpuset is not enabled for this cgroup (or it is the root of v2).
-            KernelFormatError: Not a node list.
-        """
-        return self._nodes("mems")
-
-    def read_cpuset_mems_effective(self) -> NodeSet:
-        """
-        The nodes the kernel grants (``cpuset.mems.effective``; v1 ``cpuset.effective_mems``).
-
-        Raises: as `read_cpuset_mems`.
-        """
-        return self._nodes("mems.effective" if self.hierarchy.version is CgroupVersion.V2 else "effective_mems")
-
-    def write_cpuset_mems(self, nodes: NodeSet) -> None:
-        """
-        Ask the kernel for *nodes*; on v2 success says nothing about what is granted: read the effective set.
-
-        Where pages have to move this blocks until they have. The empty set is written as a newline, which the
-        kernel refuses (ENOSPC) for a populated cgroup; a write of nothing at all would be taken as success.
-
-        Raises:
-            CgroupGone: Removed.
-            KernelWriteError: EINVAL, ENOSPC, EACCES, EBUSY, EROFS and others, as the kernel said.
-        """
-        name = self.hierarchy.cpuset_prefix + "mems"
-        self._write(name, str(nodes) or "\n")
-
-    def set_memory_migrate(self) -> None:
-        """
-        On v1 make the kernel move pages with the next change of ``cpuset.mems``; v2 always does: no effect.
-
-        Must be done before the first change: pages left behind by an earlier one are never moved.
-
-        Raises: as `write_cpuset_mems`, and KernelReadError.
-        """
-        if self.hierarchy.version is CgroupVersion.V1:
-            name = self.hierarchy.cpuset_prefix + "memory_migrate"
-            if self._own(name).strip() != "1":
-                self._write(name, "1")
-
-    def write_subtree_mems(
-        self, nodes: NodeSet, before: Mapping[str, NodeSet] | None = None
-    ) -> Mapping[str, NodeSet]:
-        """
-        `write_cpuset_mems` for this cgroup and, on v1, for the child cpusets that would forbid it.
-
-        v1 wants every child inside its parent at any time: all are widened from the top, then shrunk from the
-        bottom. A child that had its parent's nodes follows it; one with fewer keeps those of them that are in
-        the new set, or follows when none are. If the kernel refuses a step, what was changed is put back.
-
-        Returns the masks of the v1 children that had fewer nodes than their parent, keyed by the path below this
-        cgroup (``/a``, ``/a/b``); given back as *before* by a later write, these children get them again.
-
-        Raises: as `write_cpuset_mems`, and KernelReadError, KernelFormatError.
-        """
-        if self.hierarchy.version is CgroupVersion.V2 or not nodes or not self.children():
-            self.write_cpuset_mems(nodes)
-            return {}
-        for left in reversed(range(_SUBTREE_ROUNDS)):
-            with contextlib.ExitStack() as stack:
-                cgroups = self._subtree(stack)
-                masks = {p: c.read_cpuset_mems() for p, c in cgroups.items()}
-                targets = subtree_targets(masks, nodes, before)
-                try:
-                    _perform(cgroups, subtree_writes(masks, targets))
-                except KernelWriteError as exc:
-                    widened = [(p, masks[p] | targets[p]) for p in masks]
-                    _perform(cgroups, widened + [(p, masks[p]) for p in reversed(list(masks))], forgiving=True)
-                    if exc.errno != errno.EBUSY or not left:
-                        raise
-                else:
-                    return narrower_children(masks)
-        raise AssertionError("the last round returns or raises")
 
     # sizes
 
@@ -272,29 +183,6 @@ class Cgroup(CgroupDirectory):
 
     # inside
 
-    def _subtree(self, stack: contextlib.ExitStack) -> dict[str, Cgroup]:
-        """This cgroup and all below it, parents first, keyed by the path below this one."""
-        found: dict[str, Cgroup] = {"": self}
-        pending = [""]
-        while pending:
-            path = pending.pop()
-            for name in found[path].children():
-                inner = f"{path}/{name}"
-                with contextlib.suppress(CgroupGone):
-                    child = stack.enter_context(Cgroup(self.hierarchy, f"{self.path.rstrip('/')}{inner}"))
-                    if child.read_cpuset_mems():  # an empty one is not initialised yet and in nobody's way
-                        found[inner] = child
-                        pending.append(inner)
-        return found
-
-    def _nodes(self, name: str) -> NodeSet:
-        name = self.hierarchy.cpuset_prefix + name
-        text = self._own(name)
-        try:
-            return NodeSet.parse(text)
-        except ValueError as exc:
-            raise KernelFormatError(self._shown(name), text, "a list of nodes") from exc
-
     def _int(self, name: str, text: str) -> int:
         word = text.strip()
         if not _NUMBER.fullmatch(word):
@@ -366,16 +254,3 @@ def hugetlb_size_name(size_bytes: int) -> str:
         if size_bytes >= factor:
             return f"{size_bytes // factor}{unit}"
     return f"{size_bytes >> 10}KB"
-
-
-def _perform(cgroups: Mapping[str, Cgroup], writes: Writes, *, forgiving: bool = False) -> None:
-    """Do *writes* in order; children that went are passed over, and when *forgiving* every refusal."""
-    for path, nodes in writes:
-        try:
-            cgroups[path].write_cpuset_mems(nodes)
-        except CgroupGone:
-            if not path and not forgiving:
-                raise
-        except KernelError:
-            if not forgiving:
-                raise

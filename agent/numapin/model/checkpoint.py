@@ -47,7 +47,9 @@ class PinRecord:
     (empty: inherited). ``explanation`` is ``None`` where nobody decided, as for a foreign pin. ``ended_ns`` is
     the wall time at which the cgroup went while its pod (or, outside a pod, its metadata) lives on and keeps the
     reservation, else ``None``. ``unit`` is the systemd unit whose property says the same; ``None`` where the direct
-    write stands alone. ``original_below`` are masks of v1 child cgroups as they were, keyed by the path below.
+    write stands alone. On v1 ``original_below`` are the masks of child cgroups that had fewer nodes than their parent
+    before our first write, keyed by the path below, and ``original_migrate`` is whether ``cpuset.memory_migrate`` was
+    on then (``None``: not known, or v2).
     """
 
     container_id: ContainerId
@@ -65,6 +67,7 @@ class PinRecord:
     ended_ns: int | None = None
     unit: str | None = None
     original_below: Mapping[str, NodeSet] = field(default_factory=dict)
+    original_migrate: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,7 @@ class Pin(Strict, frozen=True, omit_defaults=True):
     explanation: ExplanationOnDisk | None
     unit: str | None = None
     original_below: dict[str, str] = {}
+    original_migrate: bool | None = None
 
 
 class RefusalOnDisk(Strict, frozen=True):
@@ -180,6 +181,7 @@ def pin(record: PinRecord) -> Pin:
         None if record.explanation is None else explanation(record.explanation),
         record.unit,
         {path: str(mems) for path, mems in sorted(record.original_below.items())},
+        record.original_migrate,
     )
 
 
@@ -206,6 +208,7 @@ def read_pin(cgroup: str, found: Pin) -> PinRecord:
         ended_ns=found.ended_ns,
         unit=found.unit,
         original_below={path: _node_set(mems) for path, mems in found.original_below.items()},
+        original_migrate=found.original_migrate,
     )
 
 

@@ -200,6 +200,30 @@ def test_slow_request_is_dropped(api: Driven) -> None:
         assert client.recv(10) == b""
 
 
+def test_a_request_that_came_while_the_loop_was_busy(api: Driven) -> None:
+    """It is answered, however long the loop had other work after it took the connection."""
+    with api.connect() as client:
+        api.pump()
+        client.sendall(line("status"))
+
+        late = NOW_NS + 2 * DEADLINE_NS
+        api.server.expire(late)
+        assert answer(client, lambda: api.pump(late))["kind"] == "Answer"
+
+
+def test_an_answer_that_is_taken_while_the_loop_is_busy(api: Driven) -> None:
+    """A client that has taken what was sent gets the rest, once; one that then takes nothing is dropped."""
+    with api.connect() as client:
+        api.pump()
+        client.sendall(line("large"))
+        api.pump()
+        client.recv(1 << 20)
+
+        late = NOW_NS + DEADLINE_NS
+        assert api.server.expire(late) == late + DEADLINE_NS
+        assert api.server.expire(late + DEADLINE_NS) is None
+
+
 def test_slow_reader_is_dropped(api: Driven) -> None:
     """A client that does not take its answer in five seconds from the request is dropped."""
     with api.connect() as client:

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numapin.kernel.cgroup_subtree import narrower_children, subtree_targets, subtree_writes
+from numapin.kernel.cgroup_subtree import (
+    Earlier,
+    narrower_children,
+    restored_targets,
+    subtree_targets,
+    subtree_writes,
+)
 from numapin.model.nodeset import NodeSet
 
 Masks = dict[str, NodeSet]
@@ -86,17 +92,39 @@ def test_every_step_is_one_a_kernel_accepts(case: tuple[Masks, NodeSet]) -> None
     assert now[""] == target
 
 
-@given(subtrees())
-def test_what_was_remembered_comes_back(case: tuple[Masks, NodeSet]) -> None:
-    """With the narrower children's masks remembered, the way back ends exactly where the way there began (B050)."""
-    masks, target = case
-    pinned = subtree_targets(masks, target)
+def stopped(masks: Masks, targets: Masks, at: int) -> Masks:
+    """The subtree after the first *at* writes on the way to *targets*."""
+    return masks | dict(subtree_writes(masks, targets)[:at])
 
-    assert masks == subtree_targets(pinned, masks[""], narrower_children(masks))
+
+@given(subtrees(), st.integers(0, 20), st.integers(0, 20), st.booleans())
+def test_what_was_remembered_comes_back(case: tuple[Masks, NodeSet], at: int, back: int, resumed: bool) -> None:
+    """
+    With the narrower children's masks remembered, the way back ends exactly where the way there began (B050):
+    also when the way there was stopped anywhere, or (inside its old nodes, as a first pin is) taken up again after
+    that, and the way back was stopped too.
+    """
+    masks, target = case
+    earlier = Earlier(masks[""], target, narrower_children(masks))
+    pinned = stopped(masks, subtree_targets(masks, target), at)
+    if resumed and target.issubset(masks[""]):
+        pinned = subtree_targets(pinned, target)
+    pinned = stopped(pinned, restored_targets(pinned, masks[""], earlier), back)
+
+    assert masks == restored_targets(pinned, masks[""], earlier)
 
 
 def test_a_remembered_mask_that_fits_no_more() -> None:
-    """A child's old nodes outside of what its parent has now are passed over: it follows the rule."""
+    """A child's old nodes outside of what its parent has now are passed over: it follows."""
     pinned = masks_of(top="0", t1="0")
+    earlier = Earlier(NodeSet.parse("0-2"), NodeSet.of(0), masks_of(t1="2"))
 
-    assert masks_of(top="0-1", t1="0-1") == subtree_targets(pinned, NodeSet.of(0, 1), masks_of(t1="2"))
+    assert masks_of(top="0-1", t1="0-1") == restored_targets(pinned, NodeSet.of(0, 1), earlier)
+
+
+def test_a_child_that_somebody_else_wrote() -> None:
+    """Neither its old nodes nor what a write of ours made of them: it keeps what it has."""
+    pinned = masks_of(top="0-1", t1="1", new="0")
+    earlier = Earlier(NodeSet.parse("0-3"), NodeSet.parse("0-1"), masks_of(t1="0"))
+
+    assert masks_of(top="0-3", t1="1", new="0") == restored_targets(pinned, NodeSet.parse("0-3"), earlier)

@@ -333,39 +333,6 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert victim.read_text() == "untouched"
 
 
-def test_memory_migrate_is_v1s(tmp_path: Path) -> None:
-    """On v1 the switch is set before a change, on v2 there is none to set (trap 27)."""
-    v1, v2 = CgroupTree(tmp_path / "1", CgroupVersion.V1), CgroupTree(tmp_path / "2")
-    for tree in (v1, v2):
-        tree.add(PATH)
-        with opened(tree) as cgroup:
-            cgroup.set_memory_migrate()
-
-    assert (v1.cpuset / PATH[1:] / "cpuset.memory_migrate").read_text().startswith("1")
-    assert not (v2.cpuset / PATH[1:] / "cpuset.memory_migrate").exists()
-
-
-def test_children_follow_on_v1(tmp_path: Path) -> None:
-    """On v1 the cgroups below the container are written too, however deep, and nobody else's (B049)."""
-    tree = CgroupTree(tmp_path, CgroupVersion.V1)
-    paths = [PATH, f"{PATH}/t1", f"{PATH}/t1/l1", "/system.slice/other.scope"]
-    files = [tree.add(p, mems="0-1") / "cpuset.mems" for p in paths]
-    with opened(tree) as cgroup:
-        cgroup.write_subtree_mems(NodeSet.of(2, 3))
-
-    assert [f.read_text() for f in files] == ["2-3\n", "2-3\n", "2-3\n", "0-1\n"]
-
-
-def test_v2_children_are_left_alone(tmp_path: Path) -> None:
-    """On v2 the outermost cgroup is enough: what is below follows by itself."""
-    tree = CgroupTree(tmp_path)
-    files = [tree.add(p, mems="0-1") / "cpuset.mems" for p in (PATH, f"{PATH}/container")]
-    with opened(tree) as cgroup:
-        cgroup.write_subtree_mems(NodeSet.of(2, 3))
-
-    assert [f.read_text() for f in files] == ["2-3\n", "0-1\n"]
-
-
 @pytest.mark.parametrize(
     ("size", "name"),
     [(65536, "64KB"), (2 * MIB, "2MB"), (32 * MIB, "32MB"), (512 * MIB, "512MB"), (GIB, "1GB"), (16 * GIB, "16GB")],
