@@ -23,7 +23,9 @@ class Offers:
 
     ``allocatable`` is what a node could hold when empty, ``offered`` what the books and the kernel have free.
     Where not every node has normal memory, "one node with normal memory" is one more position of the vectors:
-    1 for such a node, and 1 is needed. ``inexact`` is set as soon as a bounded search gave something up.
+    1 for such a node, and 1 is needed. ``alone`` are the nodes in no group, ``fitting`` the mask of those of them
+    that hold the request, ``unused`` those without an assignment. ``inexact`` is set as soon as a bounded search gave
+    something up.
     """
 
     def __init__(self, books: Books, request: Request, kinds: Sequence[MemoryType]) -> None:
@@ -36,16 +38,24 @@ class Offers:
         self._normal = normal if normal is not None and any(n not in normal for n in self.ids) else None
         sizes = tuple(request.sizes[k] for k in self.kinds)
         self.need: Vector = sizes if self._normal is None else (*sizes, 1)
-        self.all = sum(1 << n for n in self.ids)
+        self.all = self.unused_mask = self.fitting = 0
         self.allocatable: dict[NodeId, Vector] = {}
         self.offered: dict[NodeId, Vector] = {}
+        self.alone: list[NodeId] = []
+        self.unused: list[NodeId] = []
+        cells: set[int] = set()
         for n in self.ids:
             self.allocatable[n], self.offered[n] = self._vectors(n, nodes[n])
-        self.alone = [n for n in self.ids if nodes[n].cells.mask.bit_count() == 1]
-        self.unused = [n for n in self.alone if not nodes[n].number_of_assignments]
-        self.unused_mask = sum(1 << n for n in self.unused)
-        self.fitting = sum(1 << n for n in self.alone if self.enough(self.offered[n]))
-        cells = {nodes[n].cells.mask for n in self.ids if nodes[n].cells.mask.bit_count() > 1}
+            self.all |= 1 << n
+            if nodes[n].cells.mask.bit_count() > 1:
+                cells.add(nodes[n].cells.mask)
+                continue
+            self.alone.append(n)
+            if self.enough(self.offered[n]):
+                self.fitting |= 1 << n
+            if not nodes[n].number_of_assignments:
+                self.unused.append(n)
+                self.unused_mask |= 1 << n
         self.groups = {g: self._group_offer(books, g) for g in sorted(cells) if not g & ~self.all}
         self.inexact = False
         self._steps = Steps(len(self.ids))

@@ -40,15 +40,16 @@ def settled(books: Books, assignments: dict[Owner, tuple[Block, ...]], changed: 
             key = NodeId(mask.bit_length() - 1), block.type
             alone[key] = alone.get(key, 0) + block.size_bytes
         _ensure_table(nodes, block)
+    fresh: dict[NodeId, dict[MemoryType, MemoryTable]] = {}
     for node, count in counts.items():
         state = nodes.get(node)
-        memory_map = {}
+        tables = fresh[node] = {}
         for kind, t in state.memory_map.items() if state else ():
             taken = alone.get((node, kind), 0)
-            memory_map[kind] = t if t.reserved == taken else _charged(t, taken)
-        nodes[node] = NodeState(memory_map, count, cells.get(node) or NodeSet(1 << node))
+            tables[kind] = t if t.reserved == taken else _charged(t, taken)
+        nodes[node] = NodeState(tables, count, cells.get(node) or NodeSet(1 << node))
     for block in sorted(shared, key=lambda b: b.affinity.mask):
-        _fill(nodes, block)
+        _fill(fresh, block)
     return Books(NodeMap(dict(sorted(nodes.items())) if grown else nodes), assignments)
 
 
@@ -81,15 +82,13 @@ def _ensure_table(nodes: dict[NodeId, NodeState], block: Block) -> None:
         return
 
 
-def _fill(nodes: dict[NodeId, NodeState], block: Block) -> None:
+def _fill(tables: dict[NodeId, dict[MemoryType, MemoryTable]], block: Block) -> None:
     """Charge a block over several nodes from the lowest id up; what nothing has room for goes to the lowest."""
     left = block.size_bytes
-    order = [n for n in block.affinity if block.type in nodes[n].memory_map]
+    order = [n for n in block.affinity if block.type in tables[n]]
     for position, node in enumerate([*order, order[0]]):
-        state = nodes[node]
-        t = state.memory_map[block.type]
+        t = tables[node][block.type]
         part = left if position == len(order) else max(0, min(left, t.free))
         if part:
-            tables = {**state.memory_map, block.type: _charged(t, t.reserved + part)}
-            nodes[node] = NodeState(tables, state.number_of_assignments, state.cells)
+            tables[node][block.type] = _charged(t, t.reserved + part)
             left -= part

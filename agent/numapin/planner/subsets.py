@@ -30,7 +30,7 @@ class Search:
     Needs of zero or less are met by nothing at all.
     """
 
-    __slots__ = ("_fewest", "_found", "_least", "_most", "_smallest", "_witness", "caps", "need", "size")
+    __slots__ = ("_fewest", "_found", "_most", "_rising", "_smallest", "_witness", "caps", "need", "size")
 
     def __init__(self, caps: Sequence[Vector], need: Vector, steps: Steps) -> None:
         columns: list[list[int]] = []
@@ -41,10 +41,9 @@ class Search:
         self.need = tuple([n for n in need if n > 0])
         self.caps: list[Vector] = list(zip(*columns, strict=True)) if columns else [()] * len(caps)
         self.size = len(self.caps)
-        ascending = [sorted(column) for column in columns]
-        self._least = [list(accumulate(values, initial=0)) for values in ascending]
-        """Per type, at position k: the sum of the k smallest."""
-        self._most = [list(accumulate(reversed(values), initial=0)) for values in ascending]
+        self._rising = [sorted(column) for column in columns]
+        self._most = [list(accumulate(reversed(values), initial=0)) for values in self._rising]
+        """Per type, at position k: the sum of the k largest."""
         self._witness = Witness(self.caps, columns, self.need, steps)
         self._found: dict[int, Sequence[int]] = {}
         self._smallest: dict[int, tuple[int, ...] | None] = {}
@@ -125,7 +124,7 @@ class Search:
 
     def _binding(self, k: int) -> tuple[int, ...]:
         """Types that not just any *k* nodes satisfy."""
-        return tuple([t for t, need in enumerate(self.need) if k == 0 or self._least[t][k] < need])
+        return tuple([t for t, need in enumerate(self.need) if k == 0 or sum(self._rising[t][:k]) < need])
 
     def _enough(self, chosen: Sequence[int]) -> bool:
         return all(sum(self.caps[i][t] for i in chosen) >= need for t, need in enumerate(self.need))
