@@ -100,7 +100,7 @@ class Presence:
 
 def rules_of_class(config: Config) -> tuple[object, ...]:
     """What of the configuration decides about a container's class."""
-    return config.qos_standalone, config.qos_system_containers
+    return config.qos_standalone, config.qos_system_containers, config.enable_cpuset
 
 
 def facts(record: ContainerRecord) -> tuple[object, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from numapin.cli.release import _show
+from numapin.daemon.machine import Machine
 from numapin.daemon.release import release_document, release_offline
 from numapin.daemon.status import About, status_document
 from numapin.kernel.cgroup_controllers import Enabled, missing_cpuset
@@ -118,6 +119,18 @@ def test_not_without_the_key(tmp_path: Path) -> None:
     assert f"echo +cpuset > {CONTROL}" in kernel.host.view(path).message
     assert "cgroup.enable_cpuset = true" in kernel.host.view(path).message
     assert kernel.host.reserved() == {}
+
+
+def test_the_key_takes_effect_with_a_reload(tmp_path: Path) -> None:
+    """A container that was left alone is decided again when the key is switched on, without a restart."""
+    kernel = Kernel(tmp_path, config=BARE)
+    kernel.host.tree.add(SLICE)
+    kernel.lacks(SLICE)
+    path = kernel.run()
+    kernel.host.start()
+    kernel.host.agent.on_machine(Machine.read(tmp_path, ON))
+
+    assert (kernel.asked, kernel.host.states()) == ([path], {path: "pinned"})
 
 
 def test_only_for_a_container_with_a_promise(kernel: Kernel) -> None:
