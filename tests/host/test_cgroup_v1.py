@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from numapin.kernel.cgroup_mounts import CgroupVersion, ControllerMount, Hierarchy
+from numapin.kernel.cgroup_subtree import Earlier
 from numapin.kernel.cgroupfs import Cgroup, open_cgroup
 from numapin.kernel.processes import read_mems_allowed, read_start_ticks
 from numapin.model.errors import CgroupGone, KernelWriteError
@@ -117,6 +119,26 @@ def test_uninitialised_children_are_in_nobodys_way(tree: RealTree) -> None:
         cgroup.write_subtree_mems(nodes)
 
     assert (tree.base / "c/new/cpuset.mems").read_text() == "\n"
+
+
+def test_five_thousand_children(tree: RealTree) -> None:
+    """A container with 5,000 child cpusets is looked through and restored with a handful of descriptors (EMFILE)."""
+    path = tree.make("c")
+    for k in range(5000):
+        tree.make(f"c/{k}")
+    nodes = all_nodes(tree.hierarchy)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open_cgroup(tree.hierarchy, path) as cgroup:
+        os.close(lowest := os.dup(0))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 12, hard))
+        try:
+            below = cgroup.read_masks_below()
+            written = cgroup.write_subtree_mems(nodes, Earlier(own=nodes, written=nodes))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert {} == below
+    assert (False, {}) == written
 
 
 def test_gone(tree: RealTree) -> None:

@@ -29,9 +29,10 @@ def release(numapin: Numapin, *words: str) -> int:
 
 
 def dump(docker: Containers) -> dict[str, str]:
-    """Every ``cpuset.mems`` below the private parent."""
+    """Every file below the private parent that numapin writes."""
     top = docker.cpuset / docker.parent[1:]
-    return {d: (Path(d) / "cpuset.mems").read_text() for d, _, _ in os.walk(top)}
+    names = ("cpuset.mems", "cpuset.memory_migrate")
+    return {f"{d}/{name}": (Path(d) / name).read_text() for d, _, _ in os.walk(top) for name in names}
 
 
 def overwrite(file: Path, text: str) -> None:
@@ -84,6 +85,29 @@ def test_a_dump_with_the_daemon_down(numapin: Numapin, docker: Containers) -> No
     assert path not in numapin.state.read_text()
     numapin.start()
     assert numapin.states(docker.parent) == {path: "pinned"}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_killed_between_the_write_and_its_note(numapin: Numapin, docker: Containers, restarted: bool) -> None:
+    """
+    SIGKILL as soon as the kernel shows the nodes: from the checkpoint, or by the next daemon, the container gets
+    what it had, and a cpuset without nodes its parent's, as its runtime would have given it.
+    """
+    numapin.start()
+    path = docker.start(1)
+    own = f"{docker.cpuset}{path}/cpuset.mems"
+    before = dump(docker)
+    assert before[own] == "\n"
+    wait_for(lambda: docker.mems(path) == "0")
+    numapin.kill()
+    assert dump(docker) != before | {own: "0\n"}  # memory_migrate is on
+    if restarted:
+        numapin.start()
+        assert numapin.states(docker.parent) == {path: "pinned"}
+
+    assert release(numapin, "--all") == 0
+
+    assert before | {own: "0\n"} == dump(docker)
 
 
 def test_one_container(numapin: Numapin, docker: Containers) -> None:

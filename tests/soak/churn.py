@@ -430,8 +430,8 @@ def main() -> int:
                 seed=seed,
                 quiet=int(args.minutes * 20),
             )
-        except AssertionError as exc:
-            print(f"churn: FAILED with seed {seed}: {exc}", file=sys.stderr)
+        except (AssertionError, NumapinError, OSError) as exc:
+            print(f"churn: FAILED with seed {seed}: {type(exc).__name__} {exc}", file=sys.stderr)
             return 1
     print(json.dumps(asdict(figures), sort_keys=True) if args.json else figures.text())
     return 0

@@ -99,7 +99,7 @@ class Numapin:
 
     def status(self) -> Any:
         """The status document."""
-        return request(self.socket, "status")
+        return request(self.socket, "status", timeout_s=READY_S)
 
     def rows(self, below: str) -> dict[str, Any]:
         """Guaranteed containers below a cgroup, by path: others may live on this machine meanwhile."""
