@@ -16,7 +16,7 @@ SECONDS = 15
 
 def test_churn(hierarchy: Hierarchy, tmp_path: Path) -> None:
     """
-    Forty containers come, go and change under a daemon that is killed, stopped and drowned in events: after each
+    Forty containers come, run, change and go under a daemon that is killed, stopped and drowned in events: after each
     round the books are the sum of what is there, each pin stands in the kernel, and nothing has grown.
     """
     if not is_v1(hierarchy):
@@ -27,5 +27,8 @@ def test_churn(hierarchy: Hierarchy, tmp_path: Path) -> None:
 
     assert figures.checks == figures.rounds > 3
     assert figures.kills > 0
+    assert figures.processes > figures.ended_by_themselves > 0
+    assert figures.nested > 0
+    assert figures.reclassed > 0
     assert figures.overflows > 0
     assert limit == QUEUE.read_text()

@@ -121,7 +121,7 @@ class Churn:
 
     def open(self) -> None:
         """Make the private parent, the first containers and the daemon."""
-        adopt_orphans()
+        adopt_orphans(True)
         self._containers.close()
         self._containers.open()
         for _ in range(self._size):
@@ -134,6 +134,7 @@ class Churn:
         for path in list(self._alive):
             self._runtime.remove(self._alive.pop(path))
         self._containers.close()
+        adopt_orphans(False)
 
     # ---- one round ---------------------------------------------------------------------------------------------
 

@@ -48,9 +48,9 @@ class Living:
     """A child cpuset that nobody set up."""
 
 
-def adopt_orphans() -> None:
-    """Have the children of ended processes below this one become its own, so that they can be waited for."""
-    if ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0) != 0:
+def adopt_orphans(wanted: bool) -> None:
+    """Have the children of ended processes below this one become its own, so that they can be waited for; or not."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, int(wanted), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER")
 
 
