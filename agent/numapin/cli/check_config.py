@@ -65,7 +65,7 @@ def _root_note(root: Path, config: Config) -> str:
         problem = Discovery(find_hierarchy(root), root, top=config.cgroup_root).top_problem()
     except KernelError as exc:
         problem = str(exc)
-    return f" {problem[:1].upper()}{problem[1:]}." if problem else ""
+    return f" But {problem}." if problem else ""
 
 
 def document(config: Config) -> dict[str, object]:

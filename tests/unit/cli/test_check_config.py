@@ -11,6 +11,7 @@ import pytest
 from numapin.cli.check_config import run
 from numapin.daemon.config import Config, load_config
 from numapin.model.errors import ConfigError, ExitStatus
+from support.cgroup_trees import CgroupTree
 from support.machines import even, write_machine
 from support.trees import write_tree
 
@@ -132,3 +133,18 @@ def test_what_fits_the_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
     told = "# Every reservation fits this machine (node 0-1); nodes.cpu_less names node 5, which is not there."
     assert told in capsys.readouterr().out.splitlines()
+
+
+def test_a_root_that_is_not_there_now(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is no fault, for its container may be started later; it is named until it is there."""
+    write_machine(tmp_path, even(2, memory=GIB))
+    tree = CgroupTree(tmp_path)
+    file = tmp_path / "mine.toml"
+    file.write_text('cgroup.root = "/odd.slice/box"\n')
+    run(arguments(tmp_path, config=file))
+    missing = capsys.readouterr().out
+    tree.add("/odd.slice/box")
+    run(arguments(tmp_path, config=file))
+
+    assert "(node 0-1). But cgroup.root names /odd.slice/box, and /sys/fs/cgroup has no such cgroup now" in missing
+    assert "names /odd.slice/box" not in capsys.readouterr().out

@@ -54,6 +54,18 @@ def test_a_look_at_a_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str], ve
     assert before == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
 
 
+def test_what_is_inside_a_container(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It has a row with the state nested, and a sentence that names the container around it."""
+    host = Host(tmp_path)
+    host.guaranteed(docker(1), 2)
+    host.guaranteed(f"{docker(1)}/docker/{'b' * 64}", 1)
+    assert main(["containers", "--root", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+
+    assert [line.split()[-1] for line in told.splitlines() if line.startswith("bbbbbbbbbbbb")] == ["nested"]
+    assert f"  bbbbbbbbbbbb: nested: runs inside ({cid(1)[:12]})" in " ".join(told.split("\n"))
+
+
 def test_an_empty_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No container is a sentence, not an empty table."""
     CgroupTree(tmp_path)
