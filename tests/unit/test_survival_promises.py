@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from errno import EACCES, EINVAL
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -28,6 +29,7 @@ from support.cgroup_trees import cri as cri_annotations
 from support.daemon import BARE, Host, cid, cri, docker
 from support.machines import GIB, MIB, PAGE_2M, Node, even, write_machine
 from support.strategies import empty_books
+from support.waiting import readable
 
 OTHER_BOOT = "0b0b0b0b-0000-4000-8000-000000000002"
 HUGE = hugepages(PAGE_2M)
@@ -392,7 +394,7 @@ def test_b124_a_node_that_the_kernel_does_not_take(tmp_path: Path) -> None:
     assert (host.states(), host.reserved()) == ({path: "pinning"}, {2: 8})
     host.wait_for_writes()
     inode = host.view(path).record.inode
-    error = KernelWriteError(f"{path}/cpuset.mems", 22, "2")
+    error = KernelWriteError(f"{path}/cpuset.mems", EINVAL, "2")
 
     host.agent.on_outcomes([Outcome(path, inode, NodeSet.of(2), None, error, wrote=True, took_ns=1)])
 
@@ -401,6 +403,61 @@ def test_b124_a_node_that_the_kernel_does_not_take(tmp_path: Path) -> None:
     assert "does not know one of these nodes" in host.view(path).message
     assert host.reserved() == {}
     host.sound()
+
+
+def test_b052_parents_that_did_not_get_the_node_back(tmp_path: Path) -> None:
+    """B052: on v1 the groups above stay narrowed: named and not widened, and the promise waits."""
+    host = Host(tmp_path, nodes=even(2, memory=10 * GIB), version=CgroupVersion.V1)
+    host.tree.add("/docker", mems="1", effective="1")
+    path = host.guaranteed(f"/docker/{cid(1)}", 2, mems="1", effective="1")
+    host.start()
+    assert host.states() == {path: "pinned"}
+    changed(host, [even(2, memory=10 * GIB)[0], replace(even(2)[1], memory=0)])
+    for cgroup in ("/docker", path):
+        host.put(cgroup, {"cpuset.mems": "0\n", "cpuset.effective_mems": "0\n"})
+    (tmp_path / f"sys/fs/cgroup/memory{path}/memory.usage_in_bytes").write_text(f"{20 * MIB}\n")
+    changed(host, even(2, memory=10 * GIB))
+    assert host.states() == {path: "pinning"}
+    assert readable(host.writer, timeout_s=60)
+    host.writer.collect()
+    host.put(path, {"cpuset.mems": "0\n"})  # as the kernel leaves it, which refuses
+    error = KernelWriteError(f"/sys/fs/cgroup/cpuset{path}/cpuset.mems", EACCES, "1")
+
+    host.agent.on_outcomes([Outcome(path, host.view(path).record.inode, NodeSet.of(1), None, error, True, 1)])
+
+    assert (host.states(), host.reserved()) == ({path: "pin-lost"}, {1: 2})
+    assert "the cgroups above lost a node and have to get it back, from the top down" in host.view(path).message
+    assert host.mems("/docker") == "0"
+    host.agent.full_pass()
+    host.wait_for_writes()
+    assert (host.states(), host.reserved()) == ({path: "pin-lost"}, {1: 2})
+    host.put("/docker", {"cpuset.mems": "1\n", "cpuset.effective_mems": "1\n"})
+    host.grant(path, "1")
+    host.agent.full_pass()
+    host.wait_for_writes()
+    assert (host.states(), host.mems(path), host.mems("/docker")) == ({path: "pinned"}, "1", "1")
+    assert host.reserved() == {1: 2}
+
+
+@pytest.mark.parametrize("moved", [True, False], ids=["moved-out-by-the-kernel", "still-there"])
+def test_b053_processes_are_not_back_with_the_node(tmp_path: Path, moved: bool) -> None:
+    """B053: on v1 a cpuset without nodes loses its processes: with its node back they are not taken to be in it."""
+    host = Host(tmp_path, nodes=even(2, memory=10 * GIB), version=CgroupVersion.V1)
+    path = host.guaranteed(docker(1), 2, mems="1", effective="1")
+    host.tree.add("/system.slice", mems="1", effective="1")
+    host.start()
+    assert host.states() == {path: "pinned"}
+
+    changed(host, [even(2, memory=10 * GIB)[0], replace(even(2)[1], memory=0)])
+    assert host.states() == {path: "pin-lost"}
+    assert host.log.lines[-1][0] == "warning"
+    if moved:
+        host.put(path, {"cgroup.procs": ""})
+    changed(host, even(2, memory=10 * GIB))
+
+    assert (host.states(), host.mems(path), host.reserved()) == ({path: "pinned"}, "1", {1: 2})
+    assert ("no process is in its cgroup" in host.view(path).message) == moved
+    assert host.saved().containers[path].nodes == NodeSet.of(1)
 
 
 def test_b125_the_cpus_of_a_node_go_offline(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ Owns: when a pin is held back, and what a failed write does to the promise. Must
 from __future__ import annotations
 
 import contextlib
+import errno
 from dataclasses import replace
 from typing import Protocol
 
@@ -202,7 +203,7 @@ class Delivery:
             return
         seen = outcome.verification
         if seen is not None and seen.ok:
-            note = "; ".join(filter(None, (self._pages_note(view), view.contest)))
+            note = "; ".join(filter(None, (self._pages_note(view), self._moved_out(view), view.contest)))
             view.state, view.message = ContainerState.PINNED, note
             counters.pins += 1
             self._keep_masks(path, outcome)
@@ -220,8 +221,18 @@ class Delivery:
                 f"the kernel does not grant node {outcome.nodes - seen.effective} again yet; looked at again soon"
             )
             self._defer(view, message, ContainerState.LOST)
+        elif self._above_lacks(path, outcome):
+            # cgroup v1 takes a node that goes out of every cpuset and gives it back to none
+            message = f"{_failure(outcome)}; the cgroups above lost a node and have to get it back, from the top down"
+            self._defer(view, message, ContainerState.LOST)
         else:
             self._give_back(view, _failure(outcome), outcome)
+
+    def _above_lacks(self, path: str, outcome: Outcome) -> bool:
+        """True for a pin that was held back and that the cgroups above it do not allow (yet)."""
+        pin = self._ledger.pins.get(path)
+        refused = isinstance(outcome.error, KernelWriteError) and outcome.error.errno == errno.EACCES
+        return refused and pin is not None and pin.phase is Phase.DEFERRED
 
     def _returning(self, path: str, nodes: NodeSet, effective: NodeSet) -> bool:
         """True for a pin that was held back and whose value stands, but for nodes that are not granted (yet)."""
@@ -284,6 +295,20 @@ class Delivery:
             self.restore(view, pin)
         view.close()
         self._reporter.container(view, outcome)
+
+    def _moved_out(self, view: Tracked) -> str:
+        """cgroup v1 moves the processes of a cpuset that lost its last node to a cgroup above it, and never back."""
+        pin = self._ledger.pins.get(view.record.cgroup)
+        was_lost = pin is not None and pin.phase is Phase.DEFERRED
+        if not view.record.cgroup_v1 or not was_lost or view.cgroup is None:
+            return ""
+        try:
+            empty = not view.cgroup.is_populated()
+        except KernelError:
+            return ""
+        return (
+            "no process is in its cgroup: the kernel moved them out with the last node; restart it" if empty else ""
+        )
 
     def _pages_note(self, view: Tracked) -> str:
         if view.record.cgroup_v1 and not self._migrate and view.seen_ns == 0:
