@@ -171,7 +171,11 @@ class World:
         owners = {p: self.owner(p) for p in self.living}
         for path, living in self.living.items():
             if living.same and owners[path] in self.promised:
-                assert self.promised[owners[path]] == books.assignments.get(owners[path]), "a reservation was lost"
+                was, now = self.promised[owners[path]], books.assignments.get(owners[path], ())
+                if any(block.affinity - agent.machine.topology.with_memory for block in was):
+                    assert amounts(was) == amounts(now), "a reservation was lost with its node"
+                else:
+                    assert was == now, "a reservation was lost"
         self.nothing_doubled(books, set(owners.values()))
         named = {
             facts["container_id"] for _, event, facts in self.host.log.lines[told:] if event == "promise_does_not_fit"
@@ -218,6 +222,14 @@ def numbers(books: Books) -> dict[int, object]:
         tables = {k: t for k, t in state.memory_map.items() if t != MemoryTable(0, 0, 0, 0, 0)}
         if tables:
             found[node] = (tables, state.number_of_assignments, state.cells)
+    return found
+
+
+def amounts(blocks: tuple[Block, ...]) -> Counter[str]:
+    """Bytes per type, wherever they are."""
+    found = Counter[str]()
+    for block in blocks:
+        found[block.type] += block.size_bytes
     return found
 
 
