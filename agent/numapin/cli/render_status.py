@@ -102,11 +102,12 @@ def _nodes(nodes: Sequence[Row], *, bars: bool, ascii_only: bool) -> object:
         group = str(NodeSet.from_ids(node["cells"])) if len(node["cells"]) > 1 else ""
         name = str(node["id"])
         for kind, memory in sorted(node["memory_map"].items(), key=_memory_first):
-            if not memory["total"]:
+            promised = memory["reserved"] or (kind == "memory" and node["assignments"])
+            if not memory["total"] and not promised:
                 continue
             share = memory["reserved"] / memory["allocatable"] if memory["allocatable"] > 0 else 0.0
-            use = f"{share:4.0%}"
-            if bars:
+            use = f"{share:4.0%}" if memory["total"] else "lost"
+            if bars and memory["total"]:
                 use = f"{bar(share, 16, ascii_only=ascii_only)} {use}"
             sizes = ("total", "system_reserved", "allocatable", "reserved", "free")
             table.add_row(name, kind, *[format_bytes(memory[s]) for s in sizes], use, group)

@@ -132,6 +132,24 @@ def test_no_containers(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(render_containers, {"containers": []}, capsys) == "No containers found.\n"
 
 
+def test_a_node_that_lost_its_memory(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is promised from it stays in sight, a group's member too; one without memory and promises has no row."""
+    monkeypatch.setenv("COLUMNS", "140")
+    nothing = {"total": 0, "system_reserved": 0, "allocatable": 0, "reserved": 0, "free": 0}
+    one = {"kind": "memoryless", "used": True, "cells": [7], "assignments": 1}
+    alone = one | {"id": 7, "memory_map": {"memory": nothing | {"reserved": 2 << 30, "free": -2 << 30}}}
+    member = one | {"id": 8, "cells": [3, 8], "memory_map": {"memory": nothing, "hugepages-2Mi": nothing}}
+    empty = one | {"id": 9, "cells": [9], "assignments": 0, "memory_map": {"memory": nothing}}
+
+    text = shown(render_status, status() | {"nodes": [alone, member, empty]}, capsys)
+
+    rows = [line.split() for line in text.splitlines() if line[:1] in "789" and line]
+    assert rows == [
+        ["7", "memory", "0", "0", "0", "2", "GiB", "-2", "GiB", "lost"],
+        ["8", "memory", "0", "0", "0", "0", "0", "lost", "3,8"],
+    ]
+
+
 def test_a_dry_run_and_no_pass_yet(capsys: pytest.CaptureFixture[str]) -> None:
     """Both are said at the top."""
     text = shown(render_status, status() | {"dry_run": True, "last_full_pass_seconds_ago": None}, capsys)
