@@ -19,10 +19,10 @@ from numapin.planner.witness import EXHAUSTIVE_NODES, Steps, Vector
 
 COMPARED_PAIRS = 34_000
 """Sets are compared one by one while they have no more pairs than this: 2 of 90 nodes, 3 of 29, 5 of 13."""
-SEED_LOOK_UPS = 5_000
-"""Distances looked up around starting nodes; for more than about 70 nodes in a set closeness is not weighed."""
+SEED_LOOK_UPS = 3_000
+"""Distances looked up around starting nodes; for more than about 50 nodes in a set closeness is not weighed."""
 SEARCHED_SEEDS = 2
-"""Around so many of them at most a search looks for a set where the most ample nodes are not enough."""
+"""Around so many of them a search looks for a set where the most ample nodes are not enough."""
 KEPT_WANTED = 12
 """So many wanted nodes are tried one after the other."""
 UNREACHABLE = 255
@@ -174,19 +174,25 @@ def _around_seeds(search: Search, ids: Sequence[int], k: int, base: int, taste: 
     seeds = min(size, SEED_LOOK_UPS // (k * k + size))
     if not seeds:
         return []
+    starts = range(0, size, -(-size // seeds))
     worth = _worth(search)
-    found = []
-    for turn, seed in enumerate(range(0, size, max(1, size // seeds))):
-        row = taste.distances.get(NodeId(ids[seed]), {})
-        far = [row.get(NodeId(n), UNREACHABLE) for n in ids]
-        far[seed] = -1
-        near = sorted(range(size), key=far.__getitem__)
-        chosen: Sequence[int] = _grown_until_enough(search, near, worth, k)
-        if not chosen and turn < SEARCHED_SEEDS:
-            chosen = _searched_nearby(search, near, k, steps)
-        if chosen:
-            found.append(base | _mask(ids, chosen))
-    return found
+    found: list[Sequence[int]] = []
+    for seed in starts:
+        chosen = _grown_until_enough(search, _nearest(ids, seed, taste), worth, k)
+        if not chosen:
+            break  # the most ample of all nodes are not enough, so they are not around any other node
+        found.append(chosen)
+    if not found:
+        found = [_searched_nearby(search, _nearest(ids, seed, taste), k, steps) for seed in starts[:SEARCHED_SEEDS]]
+    return [base | _mask(ids, chosen) for chosen in found if chosen]
+
+
+def _nearest(ids: Sequence[int], seed: int, taste: Taste) -> list[int]:
+    """All positions by their distance from *seed*, itself first."""
+    row = taste.distances.get(NodeId(ids[seed]), {})
+    far = [row.get(NodeId(n), UNREACHABLE) for n in ids]
+    far[seed] = -1
+    return sorted(range(len(ids)), key=far.__getitem__)
 
 
 def _worth(search: Search) -> list[float]:
