@@ -269,3 +269,70 @@ def test_b070_file_pages_elsewhere_do_not_matter(tmp_path: Path) -> None:
     assert host.states() == {path: "pinned"}
     assert host.view(path).message == ""
     assert host.mems(path) == "0"
+
+
+# ---- what a container may say and what is said ------------------------------------------------------------------
+
+
+HOSTILE: dict[str, dict[str, Any] | str] = {
+    "a-path-with-dots": oci(memory=GIB, quota=50_000, cgroups_path="/../../../etc/cron.d"),
+    "a-slice-with-dots": oci(memory=GIB, quota=50_000, cgroups_path="../../etc:docker:x"),
+    "ten-megabytes": '{"linux":{"x":"' + "x" * (10 << 20) + '"}}',
+    "deeply-nested": "[" * 200_000 + "]" * 200_000,
+    "no-json": "\x1b[2J\n{",
+}
+
+
+@pytest.mark.parametrize("trait", list(HOSTILE))
+def test_b130_one_hostile_container_is_skipped(tmp_path: Path, trait: str) -> None:
+    """B130: the container with such metadata gets no pin and one finding without control characters; others do."""
+    host = Host(tmp_path)
+    bad, good = host.guaranteed(docker(1), 1), host.guaranteed(docker(2), 1)
+    host.tree.task("moby", cid(1), HOSTILE[trait])
+    host.tree.task("moby", cid(2), oci(memory=GIB, quota=50_000))
+    outside = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file() and p.name != "cpuset.mems"}
+
+    host.start()
+
+    assert host.states() == {bad: "unpinned", good: "pinned"}
+    assert (host.mems(bad), host.mems(good)) == ("", "0")
+    assert all(str(text).isprintable() for text in (host.view(bad).message, *row(host, bad)["findings"]))
+    assert len(host.view(bad).message) < 2000
+    assert outside == {p: p.read_bytes() for p in outside}
+
+
+@pytest.mark.parametrize("name", ["a\nb", "../../../etc", "\x1b[31mred", "x" * 300])
+def test_b130_a_name_is_only_shown(tmp_path: Path, name: str) -> None:
+    """B130: an annotation with control characters or a path for a name changes neither the pin nor any line."""
+    host = Host(tmp_path)
+    path = f"{GUARANTEED_SLICE}/cri-containerd-{cid(1)}.scope"
+    described(host, 1, name)
+    host.guaranteed(path, 1)
+
+    host.start()
+
+    assert host.states() == {path: "pinned"}
+    assert host.view(path).record.name == cid(1)
+    assert all(str(v).isprintable() for _, _, facts in host.log.lines for v in facts.values())
+
+
+def test_b133_harmless_conditions_are_said_once(tmp_path: Path) -> None:
+    """B133: GPU memory, no memory.numa_stat, one that cannot be read any more: no line at a hundred passes."""
+    host = Host(tmp_path, nodes=[*even(2, memory=10 * GIB), Node(4, "", 10 * GIB)])
+    path, odd = host.guaranteed(docker(1), 1), host.guaranteed(docker(2), 1)
+    host.start()
+    (host.tree.cpuset / odd[1:] / "cpuset.mems").unlink()
+    (host.tree.cpuset / odd[1:] / "cpuset.mems").mkdir()
+    host.agent.full_pass()
+    lines = len(host.log.lines)
+    for _ in range(100):
+        host.clock.advance(seconds=10)
+        host.agent.due(host.clock.monotonic_ns())
+        host.agent.full_pass()
+        host.agent.flush()
+
+    assert host.states()[path] == "pinned"
+    assert not (host.tree.cpuset / path[1:] / "memory.numa_stat").exists()
+    assert host.log.lines[lines:] == []
+    found: Any = status_document(host.agent, About(1, 0, 0, "v2", "", None), now_ns=0, wall_ns=0)
+    assert [f["code"] for f in found["findings"]] == ["cpu-less-nodes"]
