@@ -9,9 +9,10 @@ import random
 import resource
 import selectors
 import socket
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -241,13 +242,12 @@ def test_a_bus_that_talks_nonsense(tmp_path_factory: pytest.TempPathFactory, dat
     assert isinstance(found, NodeSet | SystemdError)
 
 
-def _prepared(listener: socket.socket, data: bytes) -> Any:
-    """A thread that says *data* to the first client and closes."""
-    import threading
+def _prepared(listener: socket.socket, data: bytes) -> threading.Thread:
+    """A thread that says *data* to the first client and closes; one that has given up by then is said nothing."""
 
     def talk() -> None:
         client, _ = listener.accept()
-        with client:
+        with client, suppress(BrokenPipeError, ConnectionResetError):
             client.recv(1 << 16)
             client.sendall(data)
 
