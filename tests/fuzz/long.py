@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-EXAMPLES = 400
-"""Of each property in one turn; a turn takes a minute or two."""
+EXAMPLES = 150
+"""Of each property in one turn; a turn takes a minute, and some on a machine with much other work."""
 
 
 def main() -> int:
