@@ -140,6 +140,13 @@ def _check_config(parser: argparse.ArgumentParser) -> None:
     add_output(parser)
 
 
+def _doctor(parser: argparse.ArgumentParser) -> None:
+    add_output(parser)
+    add_socket(parser)
+    _root(parser)
+    _config(parser)
+
+
 class _Help(argparse.HelpFormatter):
     """
     argparse's help as wide as the terminal, found without ``shutil``.
@@ -169,6 +176,9 @@ VERBS: Mapping[str, Verb] = {
         "numapin.cli.plan", "say what would happen to a container or a pod, changing nothing", _plan, _more_pages
     ),
     "checkpoint": Verb("numapin.cli.checkpoint", "show or verify the saved state", _checkpoint),
+    "doctor": Verb(
+        "numapin.cli.doctor", "look whether this host has what numapin needs, and say what to do", _doctor
+    ),
     "check-config": Verb("numapin.cli.check_config", "read the configuration and name every problem", _check_config),
 }
 """Every verb, in the order of the help."""

@@ -1,0 +1,70 @@
+"""``numapin doctor``: whether this host has what numapin needs, and what to do where it has not."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from numapin.cli.client import request
+from numapin.cli.text import safe
+from numapin.daemon.doctor import Check, Verdict, examine
+from numapin.model.errors import ExitStatus, NoAnswer, NotPermitted, NotRunning, RequestFailed
+
+_WIDTH = 100
+_INDENT = 24
+
+
+def run(args: argparse.Namespace) -> ExitStatus:
+    """Look at everything, print a line each, and return FAILURE when one of them is a problem."""
+    checks = examine(args.root, args.config)
+    if args.root == Path("/"):
+        checks += _service(args.socket)
+    worst = Verdict.PROBLEM in (c.verdict for c in checks)
+    if args.output == "json":
+        from numapin.cli.json_output import print_json
+
+        rows = [{"name": c.name, "verdict": c.verdict.value, "message": c.sentence} for c in checks]
+        print_json("Doctor", {"ok": not worst, "checks": rows})
+    else:
+        for check in checks:
+            print(_line(check))
+        print(f"\n{_sum_up(checks)}")
+    return ExitStatus.FAILURE if worst else ExitStatus.OK
+
+
+def _service(socket: str) -> list[Check]:
+    """What the daemon says of itself; one that does not run is no problem before it was enabled."""
+    try:
+        status = request(socket, "status")
+    except NotPermitted as exc:
+        return [Check("service", Verdict.NOTE, f"not asked: {exc}")]
+    except NotRunning:
+        return [Check("service", Verdict.NOTE, "does not run; start it with: systemctl enable --now numapin")]
+    except (NoAnswer, RequestFailed) as exc:
+        return [Check("service", Verdict.PROBLEM, str(exc))]
+    findings = status.get("findings")
+    rows = findings if isinstance(findings, list) else []
+    said = [Check("service", Verdict.NOTE, str(row["message"])) for row in rows if isinstance(row, dict)]
+    return [Check("service", Verdict.OK, f"runs: {status.get('summary')}"), *said]
+
+
+def _line(check: Check) -> str:
+    mark = {Verdict.OK: "ok", Verdict.NOTE: "note", Verdict.PROBLEM: "PROBLEM"}[check.verdict]
+    head = f"{mark:<9}{check.name:<{_INDENT - 9}}"
+    return textwrap.fill(
+        safe(check.sentence, limit=2000),
+        width=_WIDTH,
+        initial_indent=head,
+        subsequent_indent=" " * _INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _sum_up(checks: Sequence[Check]) -> str:
+    problems = sum(c.verdict is Verdict.PROBLEM for c in checks)
+    if not problems:
+        return "Everything that numapin needs is here."
+    return f"{problems} problem{'s' * (problems > 1)}: numapin cannot do its work, or part of it, until mended."

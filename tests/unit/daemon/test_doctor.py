@@ -1,0 +1,118 @@
+"""What `numapin.daemon.doctor` finds on hosts with and without what is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from numapin.daemon.doctor import WATCHES, Check, Verdict, examine
+from support.daemon import Host, docker
+from support.machines import GIB, Node, even, write_machine
+from support.trees import write_tree
+
+
+def by_name(checks: list[Check], verdict: Verdict | None = None) -> dict[str, str]:
+    """Sentence of the last check of each name, of one verdict only if given."""
+    return {c.name: c.sentence for c in checks if verdict in (None, c.verdict)}
+
+
+def healthy(tmp_path: Path) -> Host:
+    """A machine with all that is needed, one Guaranteed container and one without limits."""
+    host = Host(tmp_path)
+    host.guaranteed(docker(1), 2)
+    host.container(docker(2))
+    write_tree(tmp_path, {WATCHES: "65536\n", "run/systemd/system/x": "", "run/runc/x": ""})
+    return host
+
+
+def test_everything_is_there(tmp_path: Path) -> None:
+    """A host with all that is needed has no problem and no note, and the numbers are its own."""
+    host = healthy(tmp_path)
+    checks = examine(host.root)
+    said = by_name(checks)
+
+    assert [] == [c for c in checks if c.verdict is not Verdict.OK]
+    assert said["nodes"] == "node 0-3 online, node 0-3 used, 38 GiB can be promised"
+    assert said["containers"] == "2 found, 1 Guaranteed, 1 BestEffort"
+    assert said["cgroups"] == "cpuset is v2, /sys/fs/cgroup"
+    assert said["events"] == "4 cgroups, and 65536 inotify watches for each user"
+    assert said["runtimes"] == "state of runtimes in /run/runc"
+    assert said["checkpoint"] == f"none yet in {host.file.path}"
+
+
+def test_nothing_is_there(tmp_path: Path) -> None:
+    """An empty tree is told thing by thing, and is no error."""
+    problems = by_name(examine(tmp_path), Verdict.PROBLEM)
+
+    assert {"nodes", "cgroups"} == set(problems)
+    assert "no cpuset controller" in problems["cgroups"]
+
+
+def test_one_node(tmp_path: Path) -> None:
+    """One node is no problem, and the note says what it means."""
+    write_machine(tmp_path, even(1, memory=10 * GIB))
+
+    assert "nothing to choose" in by_name(examine(tmp_path), Verdict.NOTE)["nodes"]
+
+
+def test_memory_without_cpus(tmp_path: Path) -> None:
+    """A node with memory and no CPUs is named, with the key that makes it used."""
+    nodes = [*even(2, memory=10 * GIB), Node(2, memory=10 * GIB, cpus="")]
+    write_machine(tmp_path, nodes)
+
+    assert "nodes.cpu_less" in by_name(examine(tmp_path), Verdict.NOTE)["nodes"]
+
+
+def test_wrong_configuration(tmp_path: Path) -> None:
+    """Each wrong key is a problem of its own, and the rest is looked at all the same."""
+    host = healthy(tmp_path)
+    write_tree(tmp_path, {"etc/numapin/numapin.toml": 'policy = "x"\nscop = "pod"\n'})
+    checks = examine(host.root)
+    problems = [c.sentence for c in checks if c.verdict is Verdict.PROBLEM]
+
+    assert 2 == len(problems)
+    assert "policy: must be" in problems[0]
+    assert "scop: " in problems[1]
+    assert "2 found" in by_name(checks)["containers"]
+
+
+def test_a_reservation_that_does_not_fit(tmp_path: Path) -> None:
+    """A node that shall keep more than it has is a problem with its numbers."""
+    host = healthy(tmp_path)
+    write_tree(tmp_path, {"etc/numapin/numapin.toml": "[reserved.node.1]\nmemory = '11Gi'\n"})
+
+    assert "reserved.node.1.memory" in by_name(examine(host.root), Verdict.PROBLEM)["nodes"]
+
+
+@pytest.mark.parametrize(("count", "verdict"), [(7, Verdict.OK), (6, Verdict.PROBLEM)])
+def test_too_few_watches(tmp_path: Path, count: int, verdict: Verdict) -> None:
+    """Fewer inotify watches than cgroups and what is to come is a problem, with the sysctl that mends it."""
+    host = healthy(tmp_path)
+    host.container("/system.slice/a.service")
+    host.container(f"{docker(1)}/inside")  # is not watched
+    host.container("/user.slice")
+    host.container("/init.scope")
+    write_tree(tmp_path, {WATCHES: f"{count + 1024}\n"})
+    (check,) = [c for c in examine(host.root) if c.name == "events"]
+
+    assert check.verdict is verdict
+    assert (verdict is Verdict.PROBLEM) == ("sysctl fs.inotify.max_user_watches=65536" in check.sentence)
+
+
+def test_a_damaged_checkpoint(tmp_path: Path) -> None:
+    """A checkpoint that cannot be believed is a problem, and stays where it is."""
+    host = healthy(tmp_path)
+    write_tree(tmp_path, {"var/lib/numapin/state.json": "{}"})
+
+    assert str(host.file.path) in by_name(examine(host.root), Verdict.PROBLEM)["checkpoint"]
+    assert host.file.path.read_text() == "{}"
+
+
+def test_a_checkpoint(tmp_path: Path) -> None:
+    """A good one is told with the number of its containers."""
+    host = healthy(tmp_path)
+    host.start()
+    host.stop()
+
+    assert by_name(examine(host.root))["checkpoint"] == f"{host.file.path}, 1 container"
