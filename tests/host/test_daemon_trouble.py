@@ -23,6 +23,7 @@ from support.fakes import FakeClock
 from support.machines import even, write_flat_machine, write_machine
 from support.real_cgroups import RealTree
 from support.running import Numapin, wait_for
+from support.system_bus import system_bus
 
 pytestmark = pytest.mark.host
 
@@ -198,6 +199,23 @@ def test_no_memory_controller(numapin: Numapin, machine: Path) -> None:
     assert numapin.states("/system.slice") == {told: "pinned"}
     assert (tree.cpuset / bare[1:] / "cpuset.mems").read_text() == "\n"
     assert [n["memory_map"]["memory"]["reserved"] for n in status["nodes"]] == [GIB, 0]
+    assert quiet(numapin)
+
+
+def test_systemd_on_a_v1_host(numapin: Numapin, machine: Path) -> None:
+    """B077: on v1 the property would do nothing, whatever systemd's version: nobody is asked."""
+    tree = CgroupTree(machine, CgroupVersion.V1, nodes="0-1")
+    path = docker(1)
+    tree.add(path, memory=15 * GIB, quota=50_000, effective="0-1", mems="0-1")
+    with system_bus(machine) as bus:
+        bus.add(path)
+        numapin.start()
+        wait_for(lambda: numapin.rows("/system.slice")[path]["state"] != "pinning")
+
+        row = numapin.rows("/system.slice")[path]
+        assert bus.calls == []
+        assert (row["state"], row["nodes"], row["unit"]) == ("pinned", [0, 1], None)
+        assert [f["code"] for f in numapin.status()["findings"]] == []
     assert quiet(numapin)
 
 

@@ -331,7 +331,7 @@ def test_b112_short_jobs_leave_nothing(tmp_path: Path) -> None:
     host = Host(tmp_path)
     host.start()
     for batch in range(20):
-        paths = [host.guaranteed(docker(10 * batch + n), 0.25) for n in range(10)]
+        paths = [host.guaranteed(docker(10 * batch + n), 1) for n in range(10)]
         looked = host.tree.scan()
         for path in paths[::3]:
             host.remove(path)

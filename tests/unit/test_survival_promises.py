@@ -22,7 +22,7 @@ from numapin.model.container import StandaloneQos
 from numapin.model.errors import ExitStatus, KernelWriteError
 from numapin.model.memory import MEMORY, MemoryType, Owner, hugepages
 from numapin.model.nodeset import NodeId, NodeSet
-from numapin.model.plan import Hint, Plan, ProviderHints, Request, Rules, Scope, TopologyPolicy
+from numapin.model.plan import Hint, Plan, ProviderHints, Request, Rules, Scope, TopologyPolicy, Verification
 from numapin.planner.placement import place
 from support.cgroup_trees import GUARANTEED_SLICE, oci
 from support.cgroup_trees import cri as cri_annotations
@@ -335,6 +335,27 @@ def test_b115_one_file_of_the_whole_tree(tmp_path: Path, version: CgroupVersion)
         b"0-3\n",
     )
     assert before == pinned == after
+
+
+def test_b050_a_write_without_an_error_is_no_success(tmp_path: Path) -> None:
+    """B050: the value is written back without any error and reads as before: not released, and the promise stands."""
+    host = Host(tmp_path, version=CgroupVersion.V1)
+    path = host.guaranteed(docker(1), 15, mems="0-3", effective="0-1")
+    host.start()
+    (tmp_path / f"sys/fs/cgroup/memory{path}/memory.usage_in_bytes").write_text(f"{20 * MIB}\n")
+    host.agent.release([path])
+    assert readable(host.writer, timeout_s=60)
+    host.writer.collect()
+    host.put(path, {"cpuset.mems": "0-1\n"})  # as if the kernel had taken nothing
+    before, back = NodeSet.of(0, 1), NodeSet.of(0, 1, 2, 3)
+    seen = Verification(back, before, before)
+
+    host.agent.on_outcomes([Outcome(path, host.view(path).record.inode, back, seen, None, wrote=True, took_ns=1)])
+
+    assert host.states() == {path: "pinned"}
+    assert host.view(path).message == ("could not be released: nodes 0-3 were written back, and cpuset.mems says 0-1")
+    assert host.reserved() == {0: 10, 1: 5}
+    host.sound()
 
 
 def test_b116_a_writer_every_two_seconds(tmp_path: Path) -> None:
