@@ -139,7 +139,7 @@ STATES: Mapping[str, str] = {
         "State. A node of the container has no memory at the moment: its blocks were taken offline, or it was "
         "unplugged. The reservation stays, nobody else gets it, and the pin is right again within a second of the "
         "memory's return (echo online_movable > /sys/devices/system/memory/memoryN/state). numapin release gives "
-        "the reservation up instead; the container placed anew by a restart gets other nodes."
+        "the reservation up instead; a restart of the container gets it other nodes if any have room."
     ),
     "would-pin": "State. A dry run: the decision stands in the status, and nothing is written to the cgroup.",
     "nested": (
