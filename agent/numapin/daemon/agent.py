@@ -7,7 +7,7 @@ page migration, or write a cgroup it has not recognised as a container.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from numapin.daemon.admission import Admission, Decision, foreign_mems
 from numapin.daemon.adoption import adopt
@@ -20,17 +20,18 @@ from numapin.daemon.ledger import Ledger
 from numapin.daemon.leftovers import Leftovers
 from numapin.daemon.machine import Machine
 from numapin.daemon.pinning import Outcome, Writer
-from numapin.daemon.presence import Finder, Presence, facts, rules_of_class
+from numapin.daemon.presence import Finder, Presence, rules_of_class
 from numapin.daemon.report import Counters, Reporter
 from numapin.daemon.retention import Retention
-from numapin.daemon.tracked import ContainerState, Tracked, Youngsters
+from numapin.daemon.saving import Load, Saving
+from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.daemon.units import UnitOutcome, Units
+from numapin.daemon.views import Views
 from numapin.kernel.cgroup_controllers import enable_cpuset
 from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import Checkpoint
 from numapin.model.container import ContainerRecord
-from numapin.model.errors import CheckpointError, CheckpointUnreadable, ConfigError, KernelError
-from numapin.model.nodeset import NodeSet
+from numapin.model.errors import CheckpointUnreadable, ConfigError, KernelError
 from numapin.planner.accounting import gave_back, misfits
 from numapin.planner.changes import changes
 
@@ -58,13 +59,14 @@ class Agent:
         self.ledger = ledger
         self.kubelet = kubelet
         self.dry_run = dry_run
-        self.views: dict[str, Tracked] = {}
         self.last_pass_ns: int | None = None
         self._found = Presence(finder, reporter.log)
         self._drift = drift
         self._clock = clock
         self._reporter = reporter
         self._log = reporter.log
+        self._views = Views(ledger, clock, reporter)
+        self._saving = Saving(ledger, reporter)
         self._leftovers = Leftovers(clock, reporter.log)
         self._delivery = Delivery(
             opener=finder,
@@ -82,13 +84,14 @@ class Agent:
         self._repairs = Repairs(
             write=lambda view: self._delivery.write(view, self.machine), clock=clock, reporter=reporter
         )
-        self._young = Youngsters()
         self._retention = Retention(ledger, clock, reporter.log, self._found.exists, finder.is_kept)
         self._released = False
-        self._unsaved: set[str] = set()  # containers whose last decision could not be saved: to be decided again
-        self._load: Callable[[], Checkpoint | None] | None = None
-        self._recovered = False
         self._adopted = False
+
+    @property
+    def views(self) -> dict[str, Tracked]:
+        """Every container's view by its cgroup."""
+        return self._views.known
 
     @property
     def counters(self) -> Counters:
@@ -119,28 +122,19 @@ class Agent:
         self._log.info("checkpoint_adopted", pins=len(self.ledger.pins), released=released, same_boot=same_boot)
         self._adopted = True
 
-    def hold(self, error: CheckpointUnreadable, load: Callable[[], Checkpoint | None]) -> None:
+    def hold(self, error: CheckpointUnreadable, load: Load) -> None:
         """
         Start without knowing what an earlier run promised: no decision holds and no cgroup is written, until *load*,
         tried with each `flush`, returns it.
         """
-        self._load = load
-        self.ledger.hold(error)
-        self._log.error("checkpoint_unreadable", code=error.code, reason=str(error))
+        self._saving.hold(error, load)
 
-    def _resume(self, load: Callable[[], Checkpoint | None]) -> None:
+    def _resume(self) -> None:
         """Begin anew with the checkpoint if it can be read by now."""
-        try:
-            checkpoint = load()
-        except CheckpointUnreadable as exc:
-            if str(exc) != str(self.ledger.save_error):
-                self.hold(exc, load)
+        readable, checkpoint = self._saving.resume()
+        if not readable:
             return
-        self._load = None
-        self.ledger.resume()
-        self._log.info("checkpoint_readable_again")
-        for view in self.views.values():
-            view.close()
+        self._views.close()
         self.views.clear()
         if checkpoint is not None:
             self.adopt(checkpoint)
@@ -155,8 +149,8 @@ class Agent:
         alive = {r.cgroup for r in records}
         missing = [view.record for path, view in self.views.items() if path not in alive]
         self._ended([r.cgroup for r in missing if not self._found.still_there(r.cgroup, r.inode)])
-        self.on_mems_written([*(r.cgroup for r in records if self._drifted(r)), *self._repairs.contested()])
-        self._admit([r for r in records if self._needs_decision(r)])
+        self.on_mems_written([*(r.cgroup for r in records if self._views.drifted(r)), *self._repairs.contested()])
+        self._admit([r for r in records if self._views.needs_decision(r, self.kubelet)])
         self._retry(everything=True)
         self.ledger.not_enabled([path for path in self.ledger.enabled if not self._found.exists(path)])
         if self._adopted:
@@ -168,7 +162,7 @@ class Agent:
     def on_created(self, paths: Iterable[str]) -> None:
         """Cgroups appeared, or their runtime's state did: look whether they are containers."""
         found = [self._found.inspect(path) for path in dict.fromkeys(paths)]
-        self._admit([r for r in found if r is not None and self._needs_decision(r)])
+        self._admit([r for r in found if r is not None and self._views.needs_decision(r, self.kubelet)])
         self._retry()
 
     def on_state(self, paths: Iterable[str]) -> None:
@@ -259,14 +253,14 @@ class Agent:
             self.on_kubelet()
         if rules_of_class(old) != rules_of_class(machine.config):
             self._admit([r for r in map(self._found.inspect, list(self.views)) if r is not None])
-        for view in [v for v in self.views.values() if v.state in (ContainerState.PINNED, ContainerState.CONTESTED)]:
+        for view in self._views.in_state(ContainerState.PINNED, ContainerState.CONTESTED):
             if view.nodes - machine.topology.with_memory:
                 self._delivery.write(view, machine)  # the pin is lost: held back until the node has memory again
         self._retry(everything=True)
 
     def due(self, now_ns: int) -> None:
         """Look again at young containers, and give back what waited long enough."""
-        if paths := self._young.take_due(now_ns):
+        if paths := self._views.young.take_due(now_ns):
             self.on_created(paths)
         self.on_mems_written(self._repairs.take_due(now_ns))
         self._look_at_leftovers(self._leftovers.take_due(now_ns))
@@ -280,44 +274,30 @@ class Agent:
 
     def next_due_ns(self) -> int | None:
         """Monotonic time of the next `due`, or ``None``."""
-        times = (self._retention.next_ns(), self._young.next_ns(), self._repairs.next_ns(), self._leftovers.next_ns())
+        times = (
+            self._retention.next_ns(),
+            self._views.young.next_ns(),
+            self._repairs.next_ns(),
+            self._leftovers.next_ns(),
+        )
         return min((t for t in times if t is not None), default=None)
 
     def flush(self) -> None:
         """Save what the last batch's writes brought, if anything; read what could not be read at the start."""
-        if self._load is not None:
-            self._resume(self._load)
+        if self._saving.held:
+            self._resume()
         elif self.ledger.dirty:
-            self._save()
-        if self._recovered:
-            self._recovered = False
+            self._saving.save()
+        if self._saving.take_recovered():
             self.full_pass()  # what was decided while nothing could be saved did not hold
 
     def close(self) -> None:
         """Save and let go of every descriptor; pins stay as they are."""
         if self.ledger.dirty:
-            self._save()
-        for view in self.views.values():
-            view.close()
+            self._saving.save()
+        self._views.close()
 
     # ---- decisions -------------------------------------------------------------------------------------------
-
-    def _needs_decision(self, record: ContainerRecord) -> bool:
-        """True for a new container, and for one with other facts than at its last decision."""
-        view = self.views.get(record.cgroup)
-        if view is None or view.record.inode != record.inode or view.state is ContainerState.FAILED:
-            return True
-        if record.cgroup in self._unsaved:
-            return True
-        if view.state is ContainerState.FOREIGN and record.mems != view.record.mems:
-            return True
-        if self.kubelet is not None and self.kubelet.disagrees(view):
-            return True
-        return facts(view.record) != facts(record)
-
-    def _drifted(self, record: ContainerRecord) -> bool:
-        view = self.views.get(record.cgroup)
-        return view is not None and view.record.inode == record.inode and record.mems != view.nodes
 
     def _admit(self, records: Sequence[ContainerRecord]) -> None:
         """Decide about all, save once, then write each."""
@@ -341,16 +321,16 @@ class Agent:
             for r in self._in_order(records)
         ]
         self.ledger.drop_orphans()
-        if self.ledger.dirty and not self._save():
+        if self.ledger.dirty and not self._saving.save():
             self.ledger.undo(mark)
             self.ledger.dirty = True  # the next `flush` finds out whether the cause is gone
             for decision in decided:
-                self._show_unsaved(decision)
+                self._views.show_unsaved(decision, first_pass=self.last_pass_ns is None)
             return
-        self._unsaved.difference_update(r.cgroup for r in records)
+        self._views.saved(r.cgroup for r in records)
         self._released |= gave_back(mark.books, self.ledger.books)
         for decision in decided:
-            self._show(decision)
+            self._views.show(decision.view, first_pass=self.last_pass_ns is None)
         for decision in decided:
             self._act(decision)
 
@@ -365,24 +345,6 @@ class Agent:
 
         return sorted(records, key=rank)
 
-    def _show_unsaved(self, decision: Decision) -> None:
-        """
-        Nothing that this decision promised, gave up or accounted holds, for it is not on disk.
-
-        What stood before stands on; a container without anything is shown as failed, and so looked at again.
-        """
-        view = decision.view
-        old = self.views.get(view.record.cgroup)
-        stands = old is not None and old.record.inode == view.record.inode and old.nodes
-        self._unsaved.add(view.record.cgroup)
-        true = bool(view.nodes) == (view.record.cgroup in self.ledger.pins)
-        if true and not decision.pin and decision.unpin is None and view.state is not ContainerState.FOREIGN:
-            self._show(decision)
-        elif not stands and self.ledger.save_error is not None:
-            view.state, view.nodes, view.message = ContainerState.FAILED, NodeSet(), str(self.ledger.save_error)
-            self._show(Decision(view))
-            self._reporter.container(view)
-
     def _refresh_pools(self) -> None:
         """Read the hugepage pools again: they change without any event."""
         try:
@@ -395,23 +357,6 @@ class Agent:
             self._log.info("hugepage_pools_changed", reason=found)
             self.ledger.rebase(machine.node_map)
         self.machine = machine
-
-    def _show(self, decision: Decision) -> None:
-        """Make a decision's view the container's view."""
-        view = decision.view
-        path, old = view.record.cgroup, self.views.get(view.record.cgroup)
-        if old is not None and old.record.inode == view.record.inode:
-            view.follow(old)
-        else:
-            view.seen_ns = self._clock.monotonic_ns() if self.last_pass_ns is not None else 0
-            self._young.drop(path)
-        if old is not None:
-            old.close()
-        self.views[path] = view
-        if view.record.settled or view.nodes:
-            self._young.drop(path)
-        else:
-            self._young.add(path, view.seen_ns or self._clock.monotonic_ns())
 
     def _act(self, decision: Decision) -> None:
         view = decision.view
@@ -432,9 +377,7 @@ class Agent:
 
     def _ended(self, paths: Sequence[str]) -> None:
         for path in paths:
-            view = self.views.pop(path)
-            self._young.drop(path)
-            self._unsaved.discard(path)
+            view = self._views.take(path)
             self._repairs.forget(path)
             self._delivery.forget(view)
             if self.kubelet is not None:
@@ -449,7 +392,7 @@ class Agent:
         self._released = False
         if self.ledger.short:
             self.ledger.set_neighbour(self.ledger.neighbour)
-        for view in [v for v in self.views.values() if v.state in (ContainerState.DEFERRED, ContainerState.LOST)]:
+        for view in self._views.in_state(ContainerState.DEFERRED, ContainerState.LOST):
             self._delivery.write(view, self.machine)
         if self.machine.config.retry_refused:
             waiting = [v for v in self.views.values() if v.state is ContainerState.REFUSED or v.wants_more]
@@ -459,17 +402,3 @@ class Agent:
     def _name_misfits(self) -> None:
         for owner, sentence in misfits(self.ledger.books).items():
             self._log.warning("promise_does_not_fit", container_id=owner.container, reason=sentence)
-
-    def _save(self) -> bool:
-        before = self.ledger.save_error
-        try:
-            self.ledger.save()
-        except CheckpointError as exc:
-            if str(exc) != str(before):
-                self._log.error("checkpoint_unwritable", code=exc.code, reason=str(exc))
-            return False
-        if before is not None:
-            self._log.info("checkpoint_writable_again")
-            self._recovered = True
-        self.counters.saves = self.ledger.saves
-        return True
