@@ -13,12 +13,12 @@ from typing import Protocol
 
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.kernel.clock import Clock
-from numapin.kernel.recognition import MOST_LISTED, Inside
+from numapin.kernel.recognition import MOST_INSIDE, Inside
 from numapin.model.container import NestedContainer, QosClass
 from numapin.model.nodeset import NodeSet
 
-MOST_LISTED_AT_ONCE = 1_000
-"""Directories listed for one answer over all containers: some 40 ms of the loop at worst."""
+MOST_AT_ONCE = 6_000
+"""What one answer over all containers may cost, in names looked at: some 40 ms of the loop."""
 KEPT_NS = 2_000_000_000
 """How long one look serves: whoever may ask for the status could keep the daemon busy else."""
 RULE = "inside-a-container"
@@ -31,7 +31,7 @@ Row = dict[str, object]
 class Looker(Protocol):
     """Looks inside a container (`numapin.kernel.discovery.Discovery`)."""
 
-    def nested(self, outer: str, most_listed: int = ...) -> Inside: ...
+    def nested(self, outer: str, most: int = ...) -> Inside: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,10 @@ def nested_rows(looker: Looker, views: Sequence[Tracked]) -> NestedRows:
     """One look inside each container; what a container without directories costs is one question for its links."""
     rows: list[Row] = []
     unfinished = []
-    left = MOST_LISTED_AT_ONCE
+    left = MOST_AT_ONCE
     for view in sorted(views, key=lambda v: v.record.cgroup):
-        inside = looker.nested(view.record.cgroup, min(MOST_LISTED, left))
-        left -= inside.listed
+        inside = looker.nested(view.record.cgroup, min(MOST_INSIDE, left))
+        left = max(left - inside.cost, 0)
         rows += [_row(nested, view) for nested in inside.found]
         if not inside.complete:
             unfinished.append(view.record.cgroup)

@@ -18,7 +18,7 @@ from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy
 from numapin.kernel.cgroupfs import Cgroup, open_cgroup
 from numapin.kernel.names import ContainerName, PodPath, Role, is_safe_id, names_cgroup
 from numapin.kernel.processes import is_runtime_init, read_start_ticks
-from numapin.kernel.recognition import MOST_LISTED, Inside, Recognition
+from numapin.kernel.recognition import MOST_INSIDE, Inside, Recognition
 from numapin.kernel.runtimes import Metadata, RuntimeFiles, RuntimePaths
 from numapin.model.container import (
     ContainerId,
@@ -136,9 +136,9 @@ class Discovery:
         """True when a container at *path* could be found: it is below the top, and inside no container there."""
         return self.covers(path) and not self.is_container_path(path.rpartition("/")[0] or "/")
 
-    def nested(self, outer: str, most_listed: int = MOST_LISTED) -> Inside:
+    def nested(self, outer: str, most: int = MOST_INSIDE) -> Inside:
         """What is recognised inside the container at *outer* (`Recognition.nested`)."""
-        return self._recognition.nested(outer, most_listed)
+        return self._recognition.nested(outer, most)
 
     def top_problem(self) -> str:
         """A sentence while the top is not there, else empty."""

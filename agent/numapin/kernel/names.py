@@ -115,7 +115,7 @@ def container_at(parts: Sequence[str], pod: PodPath | None) -> ContainerName | N
         leftover = match[1] == "crio" and pod is not None and pod.cgroup.endswith(".slice")
         return ContainerName(match[2], _RUNTIMES[match[1]], Role.SANDBOX if leftover else Role.CONTAINER)
     if match := _LITERAL.fullmatch(name):
-        slice_path = expand_slice(match[1])
+        slice_path = expand_slice(match[1]) if _POD_SLICE.fullmatch(match[1]) else ""
         inner = pod_at(slice_path.strip("/").split("/")) if slice_path else None
         return ContainerName(match[3], _RUNTIMES[match[2]], Role.CONTAINER, inner)
     if _BARE.fullmatch(name):
@@ -148,10 +148,10 @@ def expand_slice(name: str) -> str:
     stem = name.removesuffix(".slice")
     if stem == name or stem in ("", "-") or "/" in stem:
         return ""
-    words = stem.split("-")
-    if "" in words:
+    if "" in stem.split("-"):
         return ""
-    return "".join(f"/{'-'.join(words[: k + 1])}.slice" for k in range(len(words)))
+    ends = (k for k, char in enumerate(f"{stem}-") if char == "-")
+    return "".join(f"/{stem[:end]}.slice" for end in ends)
 
 
 def possible_cgroups(cgroups_path: str) -> tuple[str, ...]:

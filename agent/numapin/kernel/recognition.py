@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from numapin.kernel.cgroup_directory import path_parts
@@ -17,15 +17,19 @@ from numapin.kernel.cgroup_mounts import Hierarchy
 from numapin.kernel.files import list_subdirectories
 from numapin.kernel.names import ContainerName, PodPath, Role, container_at, pod_at
 from numapin.kernel.runtimes import RuntimeFiles
-from numapin.model.container import ContainerId, NestedContainer
+from numapin.model.container import ContainerId, NestedContainer, Runtime
 from numapin.model.errors import KernelReadError
 
-MOST_LISTED = 512
-"""Directories listed inside one container; a kind node with 110 pods has about 250."""
-MOST_FOUND = 1000
-"""Nested containers told of one container."""
-_MOST_CHILDREN = 4096
-"""Names taken from one directory inside a container, whose owner may make any number of them."""
+MOST_INSIDE = 4_000
+"""What one look inside a container may cost, in names; a kind node with 110 pods costs about 3,500."""
+_LISTING = 6
+"""Cost of a listing in names, one of which takes some 7 µs: its patterns, and the question whether it is a leaf."""
+_FOUND = 4
+"""Cost of a nested container beside its name: it becomes a row."""
+_LOOKUP = 20
+"""Cost of looking an id up in the directories of all runtimes, which a name of 64 digits alone brings about."""
+_DEEPEST = 32
+"""Levels looked at inside a container; with each a path takes longer to follow, and runtimes need half a dozen."""
 _PASSED_OVER = (errno.ENOENT, errno.ENODEV, errno.EACCES, errno.ENAMETOOLONG)
 """Removed meanwhile, nobody's to read, or deeper than any runtime's (PATH_MAX)."""
 _LEAF_LINKS = 2
@@ -34,11 +38,11 @@ _LEAF_LINKS = 2
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """What was recognised inside one container; not ``complete`` when a bound ended it. ``listed``: what it cost."""
+    """What was recognised inside one container; not ``complete`` when a bound ended it. ``cost`` is in names."""
 
     found: tuple[NestedContainer, ...]
     complete: bool
-    listed: int
+    cost: int
 
 
 class Recognition:
@@ -116,48 +120,64 @@ class Recognition:
                 return True
         return False
 
-    def nested(self, outer: str, most_listed: int = MOST_LISTED) -> Inside:
+    def nested(self, outer: str, most: int = MOST_INSIDE) -> Inside:
         """
         What is recognised inside the container at *outer*, nearest first; nothing is read but names of directories.
 
-        What is inside a nested one is not looked at, so a tree costs as many listings as it has directories above
-        its containers, at most *most_listed*.
+        What is inside a nested one is not looked at. Who owns the container decides how many cgroups there are and
+        how they are called, so each name and what it brings about counts, up to *most* in all (and one step more).
         """
+        top = tuple(path_parts(outer))
         found: list[NestedContainer] = []
-        pending: deque[tuple[tuple[str, ...], PodPath | None]] = deque([(tuple(path_parts(outer)), None)])
-        listed, complete = 0, True
+        pending: deque[tuple[tuple[str, ...], PodPath | None]] = deque([(top, None)])
+        cost, complete = 0, True
+
+        def looked_up(container_id: str) -> Runtime | None:
+            nonlocal cost
+            cost += _LOOKUP
+            return self._files.runtime_of(container_id)
+
         while pending:
             parts, pod = pending.popleft()
             place = self._place(parts)
             if _is_leaf(place):
                 continue
-            if listed >= most_listed:
-                return Inside(tuple(found), False, listed)
-            listed += 1
+            if len(parts) - len(top) >= _DEEPEST:
+                complete = False
+                continue
+            if cost >= most:
+                return Inside(tuple(found), False, cost)
+            cost += _LISTING
             try:
-                children = list_subdirectories(place, most=_MOST_CHILDREN)
+                children = list_subdirectories(place, most=max(most - cost, 0) + 1)
             except KernelReadError:
                 continue  # gone, or nobody's to read
-            complete &= len(children) < _MOST_CHILDREN
             for child in children:
+                if cost >= most:
+                    return Inside(tuple(found), False, cost)
+                cost += 1
                 path = (*parts, child)
-                name, inner = self._step(path, pod)
+                name, inner = self._step(path, pod, looked_up)
                 if name is None:
                     pending.append((path, inner))
                 elif name.role is not Role.MONITOR:
-                    if len(found) >= MOST_FOUND:
-                        return Inside(tuple(found), False, listed)
+                    cost += _FOUND
                     uid = inner.uid if inner is not None else None
                     cgroup = "/" + "/".join(path)
                     found.append(NestedContainer(ContainerId(name.id), name.runtime, cgroup, outer, uid))
-        return Inside(tuple(found), complete, listed)
+        return Inside(tuple(found), complete, cost)
 
     # inside
 
     def _place(self, parts: Sequence[str]) -> str:
         return "/".join((self._mount, *parts))
 
-    def _step(self, parts: Sequence[str], pod: PodPath | None) -> tuple[ContainerName | None, PodPath | None]:
+    def _step(
+        self,
+        parts: Sequence[str],
+        pod: PodPath | None,
+        runtime_of: Callable[[str], Runtime | None] | None = None,
+    ) -> tuple[ContainerName | None, PodPath | None]:
         """What the cgroup *parts* is, given the pod above it; and the pod for what is below."""
         here = pod_at(parts)
         if here is not None:
@@ -166,7 +186,7 @@ class Recognition:
         if name is None:
             return self._files.by_cgroup("/" + "/".join(parts)), pod
         if name.role is Role.MAYBE:
-            runtime = self._files.runtime_of(name.id)
+            runtime = (runtime_of or self._files.runtime_of)(name.id)
             known = self._files.by_cgroup("/" + "/".join(parts))
             if runtime is None:
                 return known, pod

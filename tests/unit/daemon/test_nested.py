@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from numapin.daemon.explain import Known, explain_document
-from numapin.daemon.nested import KEPT_NS, MOST_LISTED_AT_ONCE, Nested, NestedRows, nested_rows
+from numapin.daemon.nested import KEPT_NS, MOST_AT_ONCE, Nested, NestedRows, nested_rows
 from numapin.daemon.release import release_unreachable
 from numapin.daemon.status import About, container_row, containers_document, status_document
 from numapin.daemon.survey import found_containers
 from numapin.kernel.cgroup_mounts import CgroupVersion
-from numapin.kernel.recognition import MOST_LISTED, Inside
+from numapin.kernel.recognition import MOST_INSIDE, Inside
 from numapin.model.errors import RequestFailed
 from support.cgroup_trees import GIB, oci
 from support.daemon import BARE, Host, cid, docker
@@ -148,7 +148,7 @@ def test_a_look_serves_for_a_moment(tmp_path: Path) -> None:
 
 
 def test_all_looks_together_are_bounded(tmp_path: Path) -> None:
-    """However many containers hold very much, one answer lists a bounded number of directories; the rest is named."""
+    """However many containers hold very much, one answer costs so much and no more; the rest is named."""
     host = Host(tmp_path)
     for number in range(1, 7):
         host.guaranteed(docker(number), 1)
@@ -158,13 +158,13 @@ def test_all_looks_together_are_bounded(tmp_path: Path) -> None:
     class Endless:
         """A machine whose containers hold more than anyone looks at."""
 
-        def nested(self, outer: str, most_listed: int = MOST_LISTED) -> Inside:
-            asked.append(most_listed)
-            return Inside((), False, most_listed)
+        def nested(self, outer: str, most: int = MOST_INSIDE) -> Inside:
+            asked.append(most)
+            return Inside((), False, most + 1)
 
     found = nested_rows(Endless(), list(host.agent.views.values()))
 
-    assert sum(asked) == MOST_LISTED_AT_ONCE
+    assert asked == [MOST_INSIDE, MOST_AT_ONCE - MOST_INSIDE - 1, 0, 0, 0, 0]
     assert found.unfinished == [docker(n) for n in range(1, 7)]
 
 
