@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from numapin.daemon.machine import Machine
 from numapin.daemon.status import About, status_document
-from numapin.model.checkpoint import Phase
+from numapin.model.checkpoint import Phase, record_problems
 from numapin.model.nodeset import NodeSet
-from support.cgroup_trees import GIB
-from support.daemon import BARE, Host, docker
+from numapin.model.plan import Scope
+from support.cgroup_trees import GIB, oci
+from support.cgroup_trees import cri as annotations
+from support.daemon import BARE, POD_SLICE, Host, cid, cri, docker
 from support.machines import Node, even, write_machine
 
 LESS = [even(2, memory=10 * GIB)[0], replace(even(2)[1], memory=0)]
@@ -40,6 +44,19 @@ def started_again(host: Host, path: str, *, effective: str) -> None:
     host.remove(path)
     host.guaranteed(path, 2, effective=effective)
     host.agent.on_created([path])
+
+
+def of_pod(host: Host, number: int, name: str, gib: float) -> str:
+    """A container of the pod, which gets whatever nodes are asked for it."""
+    path = host.obedient(host.guaranteed(cri(number), gib))
+    host.tree.task("k8s.io", cid(number), oci(memory=int(gib * GIB), quota=50_000, annotations=annotations(name)))
+    return path
+
+
+def parents_have(host: Host, nodes: str) -> None:
+    """What the kernel grants the pod's cgroups from now on."""
+    for path in ("/kubepods.slice", POD_SLICE):
+        host.grant(path, nodes)
 
 
 def findings(host: Host) -> list[dict[str, str]]:
@@ -107,6 +124,47 @@ def test_released_while_lost(tmp_path: Path) -> None:
     assert host.states()[path] == "released"
     assert host.reserved() == {0: 9}
     assert path not in host.agent.ledger.pins
+    host.sound()
+
+
+def test_its_owner_appears_twice(tmp_path: Path) -> None:
+    """While a container waits for its node, a second one of the same name leaves it its promise and waits with it."""
+    host = Host(tmp_path)
+    first = of_pod(host, 1, "app", 15)
+    host.start()
+    changed(host, [host.nodes[0], replace(host.nodes[1], memory=0), *host.nodes[2:]])
+    parents_have(host, "0,2-3")
+
+    second = of_pod(host, 2, "app", 15)
+    host.agent.on_created([second])
+    waiting = host.states()
+    parents_have(host, "0-3")
+    changed(host, host.nodes)
+
+    assert waiting == {first: "pin-lost", second: "pin-lost"}
+    assert [str(p.nodes) for p in host.agent.ledger.pins.values()] == ["0-1", "0-1"]
+    assert (host.mems(first), host.mems(second)) == ("0-1", "0-1")
+    assert record_problems(host.saved()) == ()
+    host.sound()
+
+
+@pytest.mark.parametrize("other_runs", [True, False])
+def test_started_again_under_pod_scope(tmp_path: Path, *, other_runs: bool) -> None:
+    """With a node of the pod lost, a container that runs keeps the others with it; ended ones keep nobody."""
+    host = Host(tmp_path, config=replace(BARE, scope=Scope.POD))
+    paths = [of_pod(host, 1, "a", 7), of_pod(host, 2, "b", 8)]
+    host.put(POD_SLICE, {"memory.max": str(15 * GIB), "cpu.max": "100000 100000\n"})
+    host.start()
+    assert host.reserved() == {0: 10, 1: 5}
+    changed(host, [host.nodes[0], replace(host.nodes[1], memory=0), *host.nodes[2:]])
+    parents_have(host, "0,2-3")
+
+    host.agent.on_removed([host.remove(p) for p in (paths[:1] if other_runs else paths)])
+    again = of_pod(host, 3, "a", 7)
+    host.agent.on_created([again])
+
+    assert host.states()[again] == ("pin-lost" if other_runs else "pinned")
+    assert host.view(again).nodes == NodeSet.parse("0-1" if other_runs else "0,2")
     host.sound()
 
 

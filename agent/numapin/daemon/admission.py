@@ -19,7 +19,7 @@ from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.model.checkpoint import Phase, PinRecord, RefusalRecord
 from numapin.model.container import Classification, ContainerKind, ContainerRecord, QosClass
 from numapin.model.kubelet import Hands
-from numapin.model.memory import Owner
+from numapin.model.memory import Books, Owner
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Plan, Refusal, Request, Scope
 from numapin.planner.accounting import release
@@ -213,11 +213,26 @@ class Admission:
         self.ledger.dirty |= books != self.ledger.books
         self.ledger.books = books
         message = (why or f"nodes {theirs} were chosen by somebody else") + (f"; {note}" if note else "")
-        self.ledger.set_pin(self._pin_record(record, owner, theirs, Phase.FOREIGN, message))
-        # chosen with a runtime's update while we pinned: what we took for drift and put right was the new choice
-        undo = pin if pin is not None and pin.phase is not Phase.FOREIGN and record.mems != theirs else None
-        view = Tracked(record, verdict, ContainerState.FOREIGN, message, theirs)
-        return Decision(view, unpin=None if undo is None else replace(undo, original_mems=theirs))
+        account = self._pin_record(record, owner, theirs, Phase.FOREIGN, message)
+        undo = self._ours_below(record, pin, theirs)
+        if undo is not None:  # noted until it is done, like any promise: the daemon may be killed in between
+            account = replace(account, original_below=undo.original_below, original_migrate=undo.original_migrate)
+        self.ledger.set_pin(account)
+        return Decision(Tracked(record, verdict, ContainerState.FOREIGN, message, theirs), unpin=undo)
+
+    @staticmethod
+    def _ours_below(record: ContainerRecord, pin: PinRecord | None, theirs: NodeSet) -> PinRecord | None:
+        """
+        What of our writes is to be undone in a cgroup for which somebody else chose *theirs*, while we pinned.
+
+        What we took for drift and put right was the new choice; and on v1 the children and ``memory_migrate`` are
+        still as we made them, whatever the nodes are.
+        """
+        if pin is None:
+            return None
+        on_v1 = record.cgroup_v1 and (bool(pin.original_below) or pin.original_migrate is not None)
+        drift = pin.phase is not Phase.FOREIGN and record.mems != theirs
+        return replace(pin, original_mems=theirs) if on_v1 or drift else None
 
     def _place(
         self,
@@ -239,25 +254,40 @@ class Admission:
             affinity=pin.nodes if pin is not None else None,  # another size never moves a running container
         )
         if pin is None and self._holds_on_lost_nodes(owner):
-            elsewhere = place(release(self.ledger.books, owner), request, self.machine.rules())
+            elsewhere = self._place_elsewhere(record, request)
             if isinstance(elsewhere, Plan):
                 return self._promise(record, verdict, pin, elsewhere)
-        if self.machine.config.scope is Scope.POD and record.pod_uid is not None and pin is None:
-            sizes = pod_request(record)
-            answer = place_in_pod(self.ledger.books, request, self.machine.rules(), pod_sizes=sizes)
-        else:
-            answer = place(self.ledger.books, request, self.machine.rules())
+        answer = self._ask(self.ledger.books, record, request, first=pin is None)
         if isinstance(answer, Refusal):
             return self._refuse(record, verdict, pin, answer)
         return self._promise(record, verdict, pin, answer)
 
+    def _ask(self, books: Books, record: ContainerRecord, request: Request, *, first: bool) -> Plan | Refusal:
+        """What the planner says under the configured scope; only a container's *first* decision binds its pod."""
+        if self.machine.config.scope is Scope.POD and record.pod_uid is not None and first:
+            return place_in_pod(books, request, self.machine.rules(), pod_sizes=pod_request(record))
+        return place(books, request, self.machine.rules())
+
     def _holds_on_lost_nodes(self, owner: Owner) -> bool:
         """
-        True when some of what *owner* holds is on nodes without memory now. A container that runs waits for them; one
-        that was started again has no pages yet, so it takes others where it can, and waits only where it cannot.
+        True when some of what *owner* holds is on nodes without memory now and nobody runs there. A container that
+        runs waits for them; one that was started again has no pages yet, so it takes others where it can, and waits
+        only where it cannot.
         """
+        if self.ledger.holder(owner) is not None:
+            return False  # the promise is a running container's, which appears a second time
         held = self.ledger.books.assignments.get(owner, ())
         return any(block.affinity - self.machine.topology.with_memory for block in held)
+
+    def _place_elsewhere(self, record: ContainerRecord, request: Request) -> Plan | Refusal:
+        """
+        Place as if nothing were held. Under pod scope what only ended containers of the pod hold binds nobody, while
+        one that runs keeps the pod where it is.
+        """
+        given_up = [request.owner]
+        if self.machine.config.scope is Scope.POD and record.pod_uid is not None:
+            given_up += self.ledger.ended_of_pod(record.pod_uid, request.owner)
+        return self._ask(release(self.ledger.books, *given_up), record, request, first=True)
 
     def _refuse(
         self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None, refusal: Refusal

@@ -227,6 +227,8 @@ class Undo:
                 self._resets[outcome.path] = pending
         if pending.ends is not End.NONE:
             self._ledger.drop(outcome.path)
+        elif view.state is ContainerState.FOREIGN:
+            self._ledger.update_pin(outcome.path, original_below={}, original_migrate=None)
         if pending.ends is End.RELEASE:
             self._reporter.container(view, outcome)
 

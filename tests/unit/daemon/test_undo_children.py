@@ -20,8 +20,8 @@ from numapin.kernel.cgroup_subtree import Earlier
 from numapin.kernel.cgroupfs import open_cgroup
 from numapin.model.checkpoint import Phase
 from numapin.model.nodeset import NodeSet
-from support.cgroup_trees import MIB, CgroupTree, write_files
-from support.daemon import BOOT, Host, docker
+from support.cgroup_trees import GIB, MIB, CgroupTree, oci, write_files
+from support.daemon import BOOT, Host, cid, docker
 from support.fakes import FakeClock
 from support.killing import changes_of, run_and_kill
 from support.machines import even
@@ -218,3 +218,42 @@ def test_an_overtaken_write_tells_what_it_found(tmp_path: Path, release: bool) -
     assert ALL == outcome.nodes
     assert ("2-3\n" if release else "0-3\n") == child.read_text()
     assert ({} if release else {"/a": NodeSet.parse("2-3")}) == outcome.below
+
+
+def test_the_same_nodes_chosen_by_somebody_else(tmp_path: Path) -> None:
+    """Somebody chooses the nodes we pinned: they are theirs, while migration and the children are as before us."""
+    story = Story(tmp_path)
+    story.pin()
+    host = story.host
+    assert host.mems(PATH) == "0-1"
+
+    host.tree.task("moby", cid(1), oci(memory=15 * GIB, quota=50_000, mems="0-1"))
+    host.agent.full_pass()
+    host.agent.flush()
+
+    assert dict.fromkeys(["", *CHILDREN], "0-1") == {c: host.mems(PATH + c) for c in ("", *CHILDREN)}
+    assert story.dump()["cpuset.memory_migrate"] == story.before["cpuset.memory_migrate"]
+    assert host.states() == {PATH: "pinned-by-others"}
+    record = host.saved().containers[PATH]
+    assert (record.phase, record.original_below, record.original_migrate) == (Phase.FOREIGN, {}, None)
+
+
+def test_killed_while_the_same_nodes_become_somebody_elses(tmp_path: Path) -> None:
+    """What is to be put back is on disk until it is: a daemon that starts after a kill does it."""
+    story = Story(tmp_path)
+    story.pin()
+    host = story.host
+    ours = host.agent.ledger.pins[PATH]
+    host.tree.task("moby", cid(1), oci(memory=15 * GIB, quota=50_000, mems="0-1"))
+    host.agent.full_pass()
+    theirs = host.agent.ledger.pins[PATH]
+    left = replace(theirs, original_below=ours.original_below, original_migrate=ours.original_migrate)
+    host.agent.ledger.set_pin(left)
+    host.stop()
+    host.put(PATH, {"cpuset.memory_migrate": "1\n"})
+
+    host.start()
+    host.agent.flush()
+
+    assert story.dump()["cpuset.memory_migrate"] == story.before["cpuset.memory_migrate"]
+    assert host.saved().containers[PATH].original_migrate is None
