@@ -46,7 +46,7 @@ def _service(socket: str) -> list[Check]:
         return [Check("service", Verdict.PROBLEM, str(exc))]
     findings = status.get("findings")
     rows = findings if isinstance(findings, list) else []
-    said = [Check("service", Verdict.NOTE, str(row["message"])) for row in rows if isinstance(row, dict)]
+    said = [Check("service", Verdict.NOTE, str(row.get("message"))) for row in rows if isinstance(row, dict)]
     return [Check("service", Verdict.OK, f"runs: {status.get('summary')}"), *said]
 
 

@@ -116,7 +116,8 @@ class Admission:
         if may_enable(record, self.machine.config):
             record = replace(record, doubts=())  # it has no nodes of its own yet, like one that inherits
             verdict = classify_record(record, self.machine.config)
-        if record.doubts:
+        others = verdict.qos in (QosClass.BURSTABLE, QosClass.BEST_EFFORT)
+        if record.doubts and not (others and record.class_certain and pin is None):
             message = "; ".join(record.doubts) + why_not(record, self.machine.config)
             return self._doubt(record, verdict, pin, message)
         if verdict.qos is not QosClass.GUARANTEED:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from numapin.daemon.admission import classify_record
+from numapin.daemon.admission import classify_record, may_be_managed
 from numapin.daemon.config import Config, load_config, under
 from numapin.daemon.config_keys import format_duration
+from numapin.daemon.enabling import may_enable
 from numapin.daemon.machine import Machine
 from numapin.daemon.shortcomings import memory_gap, no_memory_controller
 from numapin.kernel.cgroup_mounts import Hierarchy, find_hierarchy
@@ -34,6 +35,7 @@ WATCHES = "proc/sys/fs/inotify/max_user_watches"
 SPARE_WATCHES = 1024
 """For the runtimes' directories and the containers that come next."""
 _SHOWN = 5
+_DIGITS = 19
 
 
 class Verdict(StrEnum):
@@ -147,7 +149,12 @@ def _cgroups(root: Path, hierarchy: Hierarchy, config: Config) -> Iterator[Check
     if problem := discovery.top_problem():
         yield Check("containers", Verdict.PROBLEM, problem)
     yield Check("containers", Verdict.OK, _counted(records, config))
-    doubted = [r for r in records if r.doubts]
+    wanted = [r for r in records if r.doubts and _wants_nodes(r, config)]
+    enabled = [r for r in wanted if may_enable(r, config)]
+    if enabled:
+        said = f"cpuset is not enabled above {len(enabled)} of them; the daemon does it (cgroup.enable_cpuset)"
+        yield Check("containers", Verdict.NOTE, said)
+    doubted = [r for r in wanted if r not in enabled]
     for record in doubted[:_SHOWN]:
         yield Check("containers", Verdict.PROBLEM, f"{record.name} gets no nodes: {'; '.join(record.doubts)}")
     if len(doubted) > _SHOWN:
@@ -157,6 +164,11 @@ def _cgroups(root: Path, hierarchy: Hierarchy, config: Config) -> Iterator[Check
     yield _watches(root, hierarchy, discovery, config)
 
 
+def _wants_nodes(record: ContainerRecord, config: Config) -> bool:
+    guaranteed = classify_record(record, config).qos is QosClass.GUARANTEED
+    return may_be_managed(record, config) and (guaranteed or not record.class_certain)
+
+
 def _counted(records: list[ContainerRecord], config: Config) -> str:
     own = [r for r in records if r.kind is ContainerKind.CONTAINER]
     classes = Counter(classify_record(r, config).qos for r in own)
@@ -164,8 +176,11 @@ def _counted(records: list[ContainerRecord], config: Config) -> str:
 
 
 def _watches(root: Path, hierarchy: Hierarchy, discovery: Discovery, config: Config) -> Check:
-    text = (read_optional(root / WATCHES) or "").strip()
-    if not text.isdecimal():
+    try:
+        text = (read_optional(root / WATCHES) or "").strip()
+    except KernelReadError as exc:
+        return Check("events", Verdict.NOTE, str(exc))
+    if not (text.isascii() and text.isdecimal() and len(text) < _DIGITS):
         return Check("events", Verdict.NOTE, f"{root / WATCHES} does not tell how many watches there may be")
     cgroups = _watched(str(hierarchy.cpuset_mount), discovery)
     if int(text) < cgroups + SPARE_WATCHES:

@@ -9,8 +9,43 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from numapin.model.errors import InvariantError
 from numapin.model.memory import Books
 from numapin.model.topology import Topology
+
+
+def container_facts(**known: object) -> dict[str, object]:
+    """
+    A container's row in ``status`` and ``containers``: the facts *known*, and every other key of a row, empty.
+
+    ``request`` and ``left_bytes`` are bytes, ``nodes`` and ``allowed_nodes`` lists of node ids.
+    """
+    row: dict[str, object] = {
+        "id": "",
+        "name": "",
+        "pod_uid": None,
+        "pod_name": None,
+        "runtime": None,
+        "kind": "container",
+        "cgroup": "",
+        "qos": "Unknown",
+        "rule": "",
+        "reason": "",
+        "request": {},
+        "nodes": [],
+        "allowed_nodes": [],
+        "state": "",
+        "message": "",
+        "left_bytes": {},
+        "repairs": 0,
+        "repair_cause": None,
+        "unit": None,
+        "findings": [],
+        "nested_in": None,
+    }
+    if unknown := known.keys() - row.keys():
+        raise InvariantError(f"a container's row has no {', '.join(sorted(unknown))}")
+    return row | known
 
 
 def node_tables(books: Books, topology: Topology | None) -> list[dict[str, object]]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from numapin.daemon.documents import container_facts
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.kernel.clock import Clock
 from numapin.kernel.recognition import MOST_INSIDE, Inside
@@ -73,30 +74,20 @@ def nested_rows(looker: Looker, views: Sequence[Tracked]) -> NestedRows:
 
 
 def _row(nested: NestedContainer, outer: Tracked) -> Row:
-    """A row with the keys of `numapin.daemon.status.container_row`."""
-    return {
-        "id": nested.id,
-        "name": nested.id[:12],
-        "pod_uid": nested.pod_uid,
-        "pod_name": None,
-        "runtime": nested.runtime.value,
-        "kind": STATE,
-        "cgroup": nested.cgroup,
-        "qos": QosClass.UNKNOWN.value,
-        "rule": RULE,
-        "reason": REASON,
-        "request": {},
-        "nodes": [],
-        "allowed_nodes": [],
-        "state": STATE,
-        "message": f"runs inside {_outer(outer)}, {_covered(outer)}",
-        "left_bytes": {},
-        "repairs": 0,
-        "repair_cause": None,
-        "unit": None,
-        "findings": [],
-        "nested_in": nested.outer,
-    }
+    return container_facts(
+        id=nested.id,
+        name=nested.id[:12],
+        pod_uid=nested.pod_uid,
+        runtime=nested.runtime.value,
+        kind=STATE,
+        cgroup=nested.cgroup,
+        qos=QosClass.UNKNOWN.value,
+        rule=RULE,
+        reason=REASON,
+        state=STATE,
+        message=f"runs inside {_outer(outer)}, {_covered(outer)}",
+        nested_in=nested.outer,
+    )
 
 
 def _outer(view: Tracked) -> str:

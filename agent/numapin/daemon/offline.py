@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from numapin import API_VERSION
-from numapin.daemon.documents import node_tables
+from numapin.daemon.documents import container_facts, node_tables
 from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import Checkpoint, Phase
 from numapin.model.errors import CheckpointError, CheckpointWrongVersion
@@ -55,37 +55,34 @@ def offline_status(state: Path, why: str, clock: Clock) -> dict[str, object]:
     }
     if checkpoint is None:
         return document
-    rows: list[dict[str, object]] = []
-    for pin in checkpoint.containers.values():
-        rows.append(
-            {
-                "id": pin.container_id,
-                "name": pin.name,
-                "pod_uid": pin.pod_uid,
-                "runtime": pin.runtime.value,
-                "cgroup": pin.cgroup,
-                "qos": "Guaranteed",
-                "request": _sizes(checkpoint.books.assignments.get(pin.owner, ())),
-                "nodes": list(pin.nodes),
-                "state": _STATES[pin.phase] if pin.ended_ns is None else "ended",
-                "message": pin.message,
-            }
+    rows = [
+        container_facts(
+            id=pin.container_id,
+            name=pin.name,
+            pod_uid=pin.pod_uid,
+            runtime=pin.runtime.value,
+            cgroup=pin.cgroup,
+            qos="Guaranteed",
+            request=_sizes(checkpoint.books.assignments.get(pin.owner, ())),
+            nodes=list(pin.nodes),
+            state=_STATES[pin.phase] if pin.ended_ns is None else "ended",
+            message=pin.message,
+            unit=pin.unit,
         )
-    for cgroup, refusal in checkpoint.refusals.items():
-        rows.append(
-            {
-                "id": refusal.container_id,
-                "name": refusal.name,
-                "pod_uid": None,
-                "runtime": None,
-                "cgroup": cgroup,
-                "qos": "Guaranteed",
-                "request": dict(refusal.explanation.sizes),
-                "nodes": [],
-                "state": "refused",
-                "message": refusal.message,
-            }
+        for pin in checkpoint.containers.values()
+    ]
+    rows += [
+        container_facts(
+            id=refusal.container_id,
+            name=refusal.name,
+            cgroup=cgroup,
+            qos="Guaranteed",
+            request=dict(refusal.explanation.sizes),
+            state="refused",
+            message=refusal.message,
         )
+        for cgroup, refusal in checkpoint.refusals.items()
+    ]
     document |= {
         "policy": checkpoint.policy,
         "boot_id": checkpoint.boot_id,

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 
 from numapin import API_VERSION, __version__
 from numapin.daemon.agent import Agent
-from numapin.daemon.documents import node_tables
+from numapin.daemon.documents import container_facts, node_tables
 from numapin.daemon.enabling import enabled_findings
 from numapin.daemon.leftovers import sentence
 from numapin.daemon.nested import NestedRows
@@ -43,29 +43,28 @@ class About:
 def container_row(view: Tracked) -> dict[str, object]:
     """One container, as ``containers`` and ``status`` list it."""
     record, verdict = view.record, view.classification
-    return {
-        "id": record.id,
-        "name": record.name,
-        "pod_uid": record.pod_uid,
-        "pod_name": record.pod_name,
-        "runtime": record.runtime.value,
-        "kind": record.kind.value,
-        "cgroup": record.cgroup,
-        "qos": verdict.qos.value,
-        "rule": verdict.rule,
-        "reason": verdict.reason,
-        "request": dict(sorted(verdict.request.items())),
-        "nodes": list(view.nodes),
-        "allowed_nodes": list(record.parent_mems),
-        "state": view.state.value,
-        "message": "; ".join(filter(None, (view.message, sentence(view)))),
-        "left_bytes": {str(n): size for n, size in view.left.items() if view.nodes},
-        "repairs": view.repairs,
-        "repair_cause": view.repair_cause.value if view.repair_cause is not None else None,
-        "unit": view.unit_note or None,
-        "findings": list(dict.fromkeys((*record.doubts, *record.findings, *verdict.findings))),
-        "nested_in": None,
-    }
+    return container_facts(
+        id=record.id,
+        name=record.name,
+        pod_uid=record.pod_uid,
+        pod_name=record.pod_name,
+        runtime=record.runtime.value,
+        kind=record.kind.value,
+        cgroup=record.cgroup,
+        qos=verdict.qos.value,
+        rule=verdict.rule,
+        reason=verdict.reason,
+        request=dict(sorted(verdict.request.items())),
+        nodes=list(view.nodes),
+        allowed_nodes=list(record.parent_mems),
+        state=view.state.value,
+        message="; ".join(filter(None, (view.message, sentence(view)))),
+        left_bytes={str(n): size for n, size in view.left.items() if view.nodes},
+        repairs=view.repairs,
+        repair_cause=view.repair_cause.value if view.repair_cause is not None else None,
+        unit=view.unit_note or None,
+        findings=list(dict.fromkeys((*record.doubts, *record.findings, *verdict.findings))),
+    )
 
 
 def summary(agent: Agent) -> str:

@@ -170,10 +170,12 @@ class Discovery:
         metadata = Metadata(name.runtime) if name.role is Role.SYSTEM else self._files.read(name)
         facts = self._alive(metadata.facts)
         settled = metadata.state is not None or name.role is Role.SYSTEM or self._runs(cgroup)
-        doubts = [*metadata.problems, *_contradictions(cgroup.path, metadata), *self._rootless(cgroup.path)]
-        missing: list[str] = []
-        mems, effective, parent = self._nodes(cgroup, doubts, missing)
+        doubts = [*metadata.problems, *_contradictions(cgroup.path, metadata)]
         limits = self._limits(cgroup, doubts)
+        certain = pod is not None or not doubts  # under kubepods the path tells the class
+        missing: list[str] = []
+        doubts += self._rootless(cgroup.path)
+        mems, effective, parent = self._nodes(cgroup, doubts, missing)
         kind = _kind(name, facts)
         readable = limits.memory_bytes is not None or cgroup.has_memory_limit_file()
         if pod is not None and facts is None and kind is ContainerKind.CONTAINER and limits.memory_bytes is None:
@@ -198,6 +200,7 @@ class Discovery:
             pod_limits=self._pod_limits(pod, doubts),
             oci=facts,
             doubts=tuple(doubts),
+            class_certain=certain,
             findings=tuple(findings),
             settled=settled,
             sizes_readable=readable,

@@ -104,7 +104,8 @@ class ContainerRecord:
     and ``inode`` that directory's. ``limits`` are the live cgroup's, ``pod_limits`` the pod cgroup's. ``mems``
     is the cgroup's own value (empty: inherited), ``effective_mems`` what is granted, ``parent_mems`` what the
     parent grants. ``pod_qos`` is what the path says under kubepods. ``findings`` are sentences about
-    contradictions; any in ``doubts`` forbids a pin. ``pod_cgroup`` is the pod's own cgroup.
+    contradictions; any in ``doubts`` forbids a pin. ``class_certain`` is false where one of them is about what the
+    class is told by. ``pod_cgroup`` is the pod's own cgroup.
 
     ``settled`` is false while the runtime may not have written the limits yet: then ``oci.limits`` fill what the
     cgroup does not say. ``sizes_readable`` is false where no memory controller shows the container's limit.
@@ -128,6 +129,7 @@ class ContainerRecord:
     pod_limits: Limits | None = None
     oci: OciFacts | None = None
     doubts: tuple[str, ...] = ()
+    class_certain: bool = True
     findings: tuple[str, ...] = ()
     settled: bool = True
     sizes_readable: bool = True

@@ -28,11 +28,11 @@ from numapin.model.errors import CheckpointCorrupt, CheckpointWrongVersion
 from numapin.model.memory import Block, Books, MemoryTable, MemoryType, NodeMap, NodeState, Owner
 from numapin.model.nodeset import NodeId, NodeSet
 from numapin.state import layout
+from numapin.state.path_text import has_surrogates, path_from_text, path_text
 
 KIND = "Checkpoint"
 _BLANK = b'"checksum":""\n}\n'
 _SEALED = re.compile(rb'\n"checksum":"sha256:([0-9a-f]{64})"\n\}\n\Z')
-_BYTES_PREFIX = "bytes:"
 
 _T = TypeVar("_T")
 _V = TypeVar("_V")
@@ -70,7 +70,7 @@ class CheckpointEncoder:
         _section(parts, "containers", self._records(checkpoint.containers, layout.pin))
         _section(parts, "refusals", self._records(checkpoint.refusals, layout.refusal))
         if checkpoint.cpuset_enabled:
-            parts += (b'"cpusetEnabled":', _json([_path_text(p) for p in checkpoint.cpuset_enabled]), b",\n")
+            parts += (b'"cpusetEnabled":', _json([path_text(p) for p in checkpoint.cpuset_enabled]), b",\n")
         self._known, self._kept = self._kept, {}
         body = b"".join(parts)  # once: each further copy of 700 KiB costs as much as its checksum
         digest = hashlib.sha256(body)
@@ -79,7 +79,7 @@ class CheckpointEncoder:
 
     def _records(self, records: Mapping[str, _R], convert: Callable[[_R], object]) -> list[tuple[bytes, bytes]]:
         """Key and text of each record, by cgroup."""
-        return [(_json(_path_text(cgroup)), self._text(records[cgroup], convert)) for cgroup in sorted(records)]
+        return [(_json(path_text(cgroup)), self._text(records[cgroup], convert)) for cgroup in sorted(records)]
 
     def _entries(self, assignments: Mapping[Owner, tuple[Block, ...]]) -> list[tuple[bytes, bytes]]:
         """Key and text of each pod."""
@@ -161,7 +161,7 @@ def _checkpoint(document: layout.Document, shown: str) -> Checkpoint:
         containers=_read_records(shown, "containers", document.containers, layout.read_pin),
         refusals=_read_records(shown, "refusals", document.refusals, layout.read_refusal),
         version=document.version,
-        cpuset_enabled=tuple(_at(shown, "cpusetEnabled", _path_from_text, p) for p in document.cpuset_enabled),
+        cpuset_enabled=tuple(_at(shown, "cpusetEnabled", path_from_text, p) for p in document.cpuset_enabled),
     )
 
 
@@ -170,7 +170,7 @@ def _read_records(shown: str, key: str, found: Mapping[str, _T], convert: Callab
     records: dict[str, _R] = {}
     for text, value in found.items():
         try:
-            cgroup = _path_from_text(text)
+            cgroup = path_from_text(text)
             records[cgroup] = convert(cgroup, value)
         except ValueError as exc:
             raise CheckpointCorrupt(shown, f"{key}.{text}: {exc}") from exc
@@ -232,7 +232,7 @@ def _json(value: object) -> bytes:
     JSON of *value*.
 
     Names of files may hold bytes that are not UTF-8; Python shows them as lone surrogates, which JSON cannot
-    carry. Cgroup paths are kept exactly (see `_path_text`), anything else gets ``?`` in their place.
+    carry. Cgroup paths are kept exactly (see `path_text`), anything else gets ``?`` in their place.
     """
     try:
         return _encoder.encode(value)
@@ -242,28 +242,9 @@ def _json(value: object) -> bytes:
 
 def _without_surrogates(value: object) -> object:
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode() if _has_surrogates(value) else value
+        return value.encode("utf-8", "replace").decode() if has_surrogates(value) else value
     if isinstance(value, dict):
         return {_without_surrogates(k): _without_surrogates(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_without_surrogates(v) for v in value]
     return value
-
-
-def _has_surrogates(text: str) -> bool:
-    return any("\ud800" <= c <= "\udfff" for c in text)
-
-
-def _path_text(path: str) -> str:
-    """A cgroup path as a JSON key: itself, or ``bytes:`` and hex when it is not UTF-8 (paths begin with ``/``)."""
-    if path.isascii() and not path.startswith(_BYTES_PREFIX):
-        return path
-    if _has_surrogates(path) or path.startswith(_BYTES_PREFIX):
-        return _BYTES_PREFIX + path.encode("utf-8", "surrogatepass").hex()
-    return path
-
-
-def _path_from_text(text: str) -> str:
-    if not text.startswith(_BYTES_PREFIX):
-        return text
-    return bytes.fromhex(text.removeprefix(_BYTES_PREFIX)).decode("utf-8", "surrogatepass")

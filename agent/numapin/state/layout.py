@@ -15,6 +15,7 @@ from numapin.model.container import ContainerId, Runtime
 from numapin.model.memory import MemoryType, Owner
 from numapin.model.nodeset import NodeId, NodeSet
 from numapin.model.plan import Exclusion, Explanation, Hint, NodeView, ProviderHints, RefusalCode, TopologyPolicy
+from numapin.state.path_text import path_from_text, path_text
 
 
 class Strict(msgspec.Struct, frozen=True, gc=False, rename="camel", forbid_unknown_fields=True):
@@ -180,7 +181,7 @@ def pin(record: PinRecord) -> Pin:
         record.ended_ns,
         None if record.explanation is None else explanation(record.explanation),
         record.unit,
-        {path: str(mems) for path, mems in sorted(record.original_below.items())},
+        {path_text(path): str(mems) for path, mems in sorted(record.original_below.items())},
         record.original_migrate,
     )
 
@@ -207,7 +208,7 @@ def read_pin(cgroup: str, found: Pin) -> PinRecord:
         message=found.message,
         ended_ns=found.ended_ns,
         unit=found.unit,
-        original_below={path: _node_set(mems) for path, mems in found.original_below.items()},
+        original_below={path_from_text(path): _node_set(mems) for path, mems in found.original_below.items()},
         original_migrate=found.original_migrate,
     )
 

@@ -366,3 +366,28 @@ def test_all_types_together(tmp_path: Path) -> None:
 
     assert host.states() == {first: "pinned", second: "pinned"}
     assert (host.mems(first), host.mems(second)) == ("0", "1")
+
+
+@pytest.mark.parametrize("options", [{}, {"memory": GIB}])
+def test_what_is_in_doubt_and_not_guaranteed_is_not_ours(tmp_path: Path, options: dict[str, int]) -> None:
+    """A container that would get no nodes anyway is not managed, whatever stands in the way of giving it some."""
+    host = Host(tmp_path)
+    path = host.container(f"/odd.slice/docker-{cid(1)}.scope", **options)
+    for name in ("cpuset.mems", "cpuset.mems.effective", "cpuset.cpus"):
+        (host.tree.cpuset / path.lstrip("/") / name).unlink()
+    host.put("/odd.slice", {"cgroup.subtree_control": "cpu memory\n"})
+    host.start()
+
+    assert host.states() == {path: "not-managed"}
+    assert any("cpuset is not enabled" in finding for finding in host.view(path).record.doubts)
+
+
+def test_a_class_in_doubt_is_told(tmp_path: Path) -> None:
+    """A container whose limits cannot be read may be Guaranteed: it is unpinned, with the file."""
+    host = Host(tmp_path)
+    path = host.guaranteed(docker(1), 2)
+    host.put(path, {"memory.max": "garbage\n"})
+    host.start()
+
+    assert host.states() == {path: "unpinned"}
+    assert "memory.max" in host.view(path).message

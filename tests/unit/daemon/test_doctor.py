@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from numapin.daemon.doctor import WATCHES, Check, Verdict, examine
-from support.daemon import Host, docker
+from support.daemon import Host, cid, docker
 from support.machines import GIB, Node, even, write_machine
 from support.trees import write_tree
 
@@ -116,3 +116,52 @@ def test_a_checkpoint(tmp_path: Path) -> None:
     host.stop()
 
     assert by_name(examine(host.root))["checkpoint"] == f"{host.file.path}, 1 container"
+
+
+def without_cpuset(host: Host, path: str) -> None:
+    """The controller is not enabled above the container."""
+    for name in ("cpuset.mems", "cpuset.mems.effective", "cpuset.cpus"):
+        (host.tree.cpuset / path.lstrip("/") / name).unlink()
+    host.put("/odd.slice", {"cgroup.subtree_control": "cpu memory\n"})
+
+
+def test_only_who_would_get_nodes_is_a_problem(tmp_path: Path) -> None:
+    """A container without cpuset is a problem when it is Guaranteed, and none at all when it has no limits."""
+    host = healthy(tmp_path)
+    path = host.container(f"/odd.slice/docker-{cid(7)}.scope")
+    without_cpuset(host, path)
+    assert {} == by_name(examine(host.root), Verdict.PROBLEM)
+    path = host.guaranteed(f"/odd.slice/docker-{cid(8)}.scope")
+    without_cpuset(host, path)
+
+    assert "gets no nodes" in by_name(examine(host.root), Verdict.PROBLEM)["containers"]
+
+
+def test_what_the_daemon_would_enable_is_a_note(tmp_path: Path) -> None:
+    """With cgroup.enable_cpuset the daemon mends it itself."""
+    host = healthy(tmp_path)
+    write_tree(tmp_path, {"etc/numapin/numapin.toml": "[cgroup]\nenable_cpuset = true\n"})
+    path = host.guaranteed(f"/odd.slice/docker-{cid(8)}.scope")
+    without_cpuset(host, path)
+    checks = examine(host.root)
+
+    assert {} == by_name(checks, Verdict.PROBLEM)
+    assert "the daemon does it" in by_name(checks, Verdict.NOTE)["containers"]
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "", "-1", "many"])
+def test_odd_number_of_watches(tmp_path: Path, text: str) -> None:
+    """A limit that is no number is a note."""
+    host = healthy(tmp_path)
+    write_tree(tmp_path, {WATCHES: text})
+
+    assert "does not tell" in by_name(examine(host.root), Verdict.NOTE)["events"]
+
+
+def test_unreadable_number_of_watches(tmp_path: Path) -> None:
+    """So is one that cannot be read."""
+    host = healthy(tmp_path)
+    (tmp_path / WATCHES).unlink()
+    (tmp_path / WATCHES).mkdir()
+
+    assert WATCHES in by_name(examine(host.root), Verdict.NOTE)["events"]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from numapin.daemon.offline import offline_status
+from numapin.daemon.status import container_row
 from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import CHECKPOINT_VERSION
 from numapin.state.codec import encode
@@ -137,3 +138,17 @@ def test_ended_containers(tmp_path: Path) -> None:
     host.file.save(replace(saved, containers={**saved.containers, docker(1): pin}))
 
     assert document(host.file.path, host.clock)["containers"][0]["state"] == "ended"
+
+
+def test_rows_have_the_keys_of_a_daemons_rows(tmp_path: Path) -> None:
+    """Whoever reads a row's key needs not ask whether the daemon runs."""
+    host = Host(tmp_path, nodes=even(1, memory=10 * GIB))
+    host.guaranteed(docker(1), 4)
+    host.guaranteed(docker(2), 8)
+    host.start()
+    host.agent.flush()
+    rows = [container_row(view) for view in host.agent.views.values()]
+    found = document(host.file.path, host.clock)["containers"]
+
+    assert ["pinned", "refused"] == [row["state"] for row in found]
+    assert [list(row) for row in rows] == [list(row) for row in found]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from numapin.model.checkpoint import CHECKPOINT_VERSION, Checkpoint
 from numapin.model.errors import CheckpointCorrupt, CheckpointError, CheckpointWrongVersion
 from numapin.model.memory import Owner
+from numapin.model.nodeset import NodeSet
 from numapin.state.codec import CheckpointEncoder, decode, encode
 from support.checkpoints import WALL_NS, checkpoints, pin, reseal, sample
 
@@ -242,12 +243,15 @@ def test_nested_too_deeply() -> None:
 def test_cgroup_names_that_are_not_utf8() -> None:
     """A cgroup whose name holds any bytes comes back under exactly that name; other text loses them."""
     odd = "/sys\udcff/\udc80.scope"
-    record = replace(pin(0), cgroup=odd, name="a\udcffb", owner=Owner("p\udcff", "c"))
+    record = replace(
+        pin(0), cgroup=odd, name="a\udcffb", owner=Owner("p\udcff", "c"), original_below={"/\udcff": NodeSet.of(1)}
+    )
     found = decode(encode(replace(sample(), containers={odd: record})), PATH)
 
     assert [odd] == list(found.containers)
     assert odd == found.containers[odd].cgroup
     assert found.containers[odd].name == "a?b"
+    assert {"/\udcff": NodeSet.of(1)} == found.containers[odd].original_below
 
 
 def test_no_containers() -> None:
