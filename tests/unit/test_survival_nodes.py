@@ -13,7 +13,7 @@ from numapin.model.checkpoint import Phase, record_problems
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Scope
 from support.cgroup_trees import GIB, oci
-from support.cgroup_trees import cri as annotations
+from support.cgroup_trees import cri as cri_annotations
 from support.daemon import BARE, POD_SLICE, Host, cid, cri, docker
 from support.machines import Node, even, write_machine
 
@@ -49,7 +49,7 @@ def started_again(host: Host, path: str, *, effective: str) -> None:
 def of_pod(host: Host, number: int, name: str, gib: float) -> str:
     """A container of the pod, which gets whatever nodes are asked for it."""
     path = host.obedient(host.guaranteed(cri(number), gib))
-    host.tree.task("k8s.io", cid(number), oci(memory=int(gib * GIB), quota=50_000, annotations=annotations(name)))
+    host.tree.task("k8s.io", cid(number), oci(memory=int(gib * GIB), quota=50_000, annotations=cri_annotations(name)))
     return path
 
 

@@ -9,6 +9,7 @@ one line per disagreement and a summary; exit status 1 when anything differs, 2 
 
 from __future__ import annotations
 
+import lzma
 import sys
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def main(arguments: list[str]) -> int:
                 else:
                     differ += 1
                     print(f"{vector['id']}: {difference}")
-        except (OSError, ValueError, KeyError) as exc:
+        except (OSError, EOFError, lzma.LZMAError, ValueError, KeyError, TypeError, AttributeError) as exc:
             print(f"{path}: cannot be read: {exc}", file=sys.stderr)
             return 2
     print(f"{agree} agree, {differ} differ, {skipped} out of scope")

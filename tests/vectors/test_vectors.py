@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import lzma
 import subprocess
 import sys
 from pathlib import Path
@@ -93,3 +94,25 @@ def test_runner_names_a_file_it_cannot_read(tmp_path: Path) -> None:
         assert done.returncode == 2
         assert done.stderr.startswith(f"{file}: cannot be read: ")
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("cut.jsonl.gz", gzip.compress(b"{}\n" * 100)[:-20]),
+        ("cut.jsonl.xz", lzma.compress(b"{}\n" * 100)[:-20]),
+        ("odd.jsonl.xz", b"nothing of that kind"),
+        ("list.jsonl", b"[]\n"),
+        ("null.jsonl", b"null\n"),
+        ("tags.jsonl", b'{"tags": null}\n'),
+    ],
+)
+def test_runner_takes_nothing_for_a_difference(tmp_path: Path, name: str, data: bytes) -> None:
+    """A file that is cut short, or holds something else, cannot be read; that is another status than "differs"."""
+    file = tmp_path / name
+    file.write_bytes(data)
+    done = _runner(file)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"{file}: cannot be read: ")
+    assert "Traceback" not in done.stderr

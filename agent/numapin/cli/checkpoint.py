@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import errno
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from numapin.cli.checkpoint_file import read_named
 from numapin.cli.text import safe
 from numapin.model.checkpoint import Checkpoint, record_problems
-from numapin.model.errors import CheckpointError, CheckpointUnreadable, ExitStatus, NotPermitted
+from numapin.model.errors import CheckpointError, ExitStatus
 from numapin.model.memory import MEMORY, MemoryType
 from numapin.model.nodeset import NodeSet
 from numapin.model.quantity import format_bytes
-from numapin.state.checkpoint import read_checkpoint
 from numapin.state.codec import decode
 
 DEFAULT_FILE = Path("/var/lib/numapin/state.json")
@@ -39,7 +37,7 @@ def run(args: argparse.Namespace) -> ExitStatus:
 
 
 def _show(path: Path, *, as_json: bool) -> ExitStatus:
-    data = _read(path)
+    data = read_named(path)
     checkpoint = decode(data, path)
     if as_json:
         sys.stdout.write(data.decode())  # the document itself: its checksum covers these very bytes
@@ -52,7 +50,7 @@ def _show(path: Path, *, as_json: bool) -> ExitStatus:
 def _verify(path: Path, *, as_json: bool) -> ExitStatus:
     problems: tuple[str, ...]
     try:
-        checkpoint = decode(_read(path), path)
+        checkpoint = decode(read_named(path), path)
     except CheckpointError as exc:
         problems = (exc.detail,)
     else:
@@ -76,20 +74,6 @@ def inconsistencies(checkpoint: Checkpoint) -> tuple[str, ...]:
 
     short = (f"entries[{owner}]: {sentence}" for owner, sentence in misfits(checkpoint.books).items())
     return (*check(checkpoint.books), *record_problems(checkpoint), *short)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return read_checkpoint(path)
-    except FileNotFoundError as exc:
-        raise CheckpointUnreadable(str(path), "there is no such file; a daemon that ran once has written it") from exc
-    except OSError as exc:
-        reason = f"{os.strerror(exc.errno or 0)} ({errno.errorcode.get(exc.errno or 0, str(exc.errno))})"
-        if exc.errno in (errno.EACCES, errno.EPERM):
-            raise NotPermitted(f"cannot read {path}: {reason}; run this with sudo") from exc
-        if exc.errno == errno.ELOOP:
-            reason = f"it is a symbolic link, which is not followed ({errno.errorcode[errno.ELOOP]}); name its target"
-        raise CheckpointUnreadable(str(path), f"cannot be read: {reason}") from exc
 
 
 def describe(checkpoint: Checkpoint, path: Path) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from numapin.cli.client import request
 from numapin.cli.codes import CODES
-from numapin.model.errors import ExitStatus, NotRunning
+from numapin.model.errors import CheckpointError, ExitStatus, NotRunning, RequestFailed
 
 
 def run(args: argparse.Namespace) -> ExitStatus:
@@ -19,7 +19,7 @@ def run(args: argparse.Namespace) -> ExitStatus:
     Raises:
         NotPermitted: Neither root nor in the group ``numapin``.
         RequestFailed: No container is meant (exit 1), or several (exit 2).
-        CheckpointError: The daemon is down and its checkpoint cannot be believed.
+        RequestFailed: The daemon is down, and its checkpoint is missing or cannot be believed (exit 3).
     """
     if args.what in CODES:
         show_code(args.what, args.output)
@@ -34,7 +34,11 @@ def run(args: argparse.Namespace) -> ExitStatus:
         from numapin.daemon.explain import offline_explanation
         from numapin.kernel.clock import SystemClock
 
-        document = offline_explanation(args.state or Path(DEFAULT_STATE), str(exc), SystemClock(), args.what)
+        state = args.state or Path(DEFAULT_STATE)
+        try:
+            document = offline_explanation(state, str(exc), SystemClock(), args.what)
+        except CheckpointError as damaged:
+            raise RequestFailed(damaged.code, f"{exc}; and {damaged}", ExitStatus.NOT_RUNNING) from damaged
         status = ExitStatus.NOT_RUNNING
     show(document, args.output)
     return status

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from numapin.cli.checkpoint_file import read_named
 from numapin.cli.client import request
 from numapin.cli.options import DEFAULT_STATE
 from numapin.daemon.basis import Basis, checkpoint_basis, machine_basis, read_basis
 from numapin.daemon.what_if import Question, container_plan, pod_plan
 from numapin.model.errors import (
-    CheckpointUnreadable,
     ExitStatus,
     NotPermitted,
     NotRunning,
@@ -26,7 +26,6 @@ from numapin.model.errors import (
 from numapin.model.memory import MEMORY, hugepages
 from numapin.model.plan import Scope, TopologyPolicy
 from numapin.planner.kubelet.manifest import Manifest, ManifestError, parse_pod
-from numapin.state.checkpoint import read_checkpoint
 
 MAX_MANIFEST_BYTES = 4 << 20
 POD_UID = "numapin-plan"
@@ -109,7 +108,7 @@ def _basis(args: argparse.Namespace) -> Basis:
     if args.root is not None:
         return machine_basis(args.root)
     if args.checkpoint is not None:
-        return checkpoint_basis(_read_checkpoint(args.checkpoint), args.checkpoint)
+        return checkpoint_basis(read_named(args.checkpoint), args.checkpoint)
     try:
         return read_basis(request(args.socket, "plan"), str(args.socket))
     except NotRunning as exc:
@@ -119,15 +118,6 @@ def _basis(args: argparse.Namespace) -> Basis:
             "with nothing on it",
             ExitStatus.NOT_RUNNING,
         ) from exc
-
-
-def _read_checkpoint(path: Path) -> bytes:
-    try:
-        return read_checkpoint(path)
-    except OSError as exc:
-        if exc.errno in (errno.EACCES, errno.EPERM):
-            raise NotPermitted(f"cannot read {path}: {_reason(exc)}; run this with sudo") from exc
-        raise CheckpointUnreadable(str(path), f"cannot be read: {_reason(exc)}") from exc
 
 
 def _read_file(path: Path) -> bytes:

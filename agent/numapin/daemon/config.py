@@ -175,23 +175,29 @@ def _drop_ins(directory: Path, problems: list[Problem]) -> list[Path]:
         return []
 
 
+class _NotText(Exception):
+    """Why a file is not even tried as TOML."""
+
+
 def _read_file(path: Path, reading: _Reading, *, required: bool) -> None:
     shown = str(path)
     try:
         with open(path, "rb", opener=_without_waiting) as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise ValueError("it is no file")
+                raise _NotText("it is no regular file")
             data = stream.read(_MAX_FILE_BYTES + 1)
         if len(data) > _MAX_FILE_BYTES:
-            raise ValueError(f"larger than {_MAX_FILE_BYTES} bytes")
+            raise _NotText(f"it is larger than {_MAX_FILE_BYTES} bytes")
         if max(map(len, data.split(b"\n"))) > _MAX_LINE_BYTES:
-            raise ValueError(f"a line is longer than {_MAX_LINE_BYTES} bytes")
+            raise _NotText(f"a line is longer than {_MAX_LINE_BYTES} bytes")
         table = tomllib.loads(data.decode())
     except FileNotFoundError:
         if required:
             reading.problems.append((shown, "", "there is no such file"))
     except OSError as exc:
         reading.problems.append((shown, "", f"cannot be read: {_reason(exc)}"))
+    except _NotText as exc:
+        reading.problems.append((shown, "", f"not read: {exc}"))
     except UnicodeDecodeError as exc:
         line = data[: exc.start].count(b"\n") + 1
         reading.problems.append((shown, "", f"not UTF-8 text (at line {line})"))

@@ -78,9 +78,7 @@ def _configuration(root: Path, file: Path | None, checks: list[Check]) -> Config
     try:
         config = load_config(root, file)
     except ConfigError as exc:
-        checks += [
-            Check("configuration", Verdict.PROBLEM, ": ".join(filter(None, problem))) for problem in exc.problems
-        ]
+        checks += _problems("configuration", exc)
         checks.append(Check("configuration", Verdict.NOTE, "what follows is looked at with the defaults"))
         return Config()
     files = sorted(set(config.sources.values()))
@@ -89,19 +87,28 @@ def _configuration(root: Path, file: Path | None, checks: list[Check]) -> Config
     return config
 
 
+def _problems(name: str, exc: ConfigError) -> list[Check]:
+    return [Check(name, Verdict.PROBLEM, ": ".join(filter(None, problem))) for problem in exc.problems]
+
+
 def _machine(root: Path, config: Config, checks: list[Check]) -> Machine | None:
     try:
         return Machine.read(root, config)
-    except (KernelError, ConfigError) as exc:
+    except ConfigError as exc:
+        checks += _problems("nodes", exc)
+    except KernelError as exc:
         checks.append(Check("nodes", Verdict.PROBLEM, str(exc)))
-        return None
+    return None
 
 
 def _nodes(root: Path, machine: Machine) -> Iterator[Check]:
     topology, usable = machine.topology, machine.usable
     room = sum(machine.node_map.nodes[n].memory_map[MEMORY].allocatable for n in usable)
-    facts = f"node {topology.online} online, node {usable} used, {format_bytes(room)} can be promised"
-    if len(usable) < 2:
+    facts = f"online: {topology.online}; used: {usable or 'none'}; {format_bytes(room)} can be promised"
+    if not room:
+        why = "all of it is in hugepage pools or reserved for the system" if usable else "no node has memory"
+        yield Check("nodes", Verdict.PROBLEM, f"{facts}: {why}")
+    elif len(usable) < 2:
         yield Check("nodes", Verdict.NOTE, f"{facts}; with one node there is nothing to choose, only books to keep")
     else:
         yield Check("nodes", Verdict.OK, facts)

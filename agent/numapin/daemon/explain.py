@@ -92,7 +92,9 @@ def offline_explanation(state: Path, why: str, clock: Clock, wanted: str) -> dic
     if checkpoint is None:
         if loaded.damaged:
             raise loaded.damaged[0].error
-        raise RequestFailed("unknown-container", f"{why}, and there is no checkpoint {state} either")
+        raise RequestFailed(
+            "unknown-container", f"{why}, and there is no checkpoint {state} either", ExitStatus.NOT_RUNNING
+        )
     source["saved_seconds_ago"] = status["saved_seconds_ago"]
     rows = status["containers"]
     assert isinstance(rows, list)

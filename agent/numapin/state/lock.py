@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from numapin.model.errors import AlreadyRunning, CheckpointUnwritable, NotPermitted
+from numapin.model.errors import AlreadyRunning, NotPermitted, SocketUnusable
 
 
 class DaemonLock:
@@ -33,7 +33,7 @@ class DaemonLock:
         Raises:
             AlreadyRunning: Another process holds it.
             NotPermitted: The file cannot be opened by this user.
-            CheckpointUnwritable: The disk is full or read-only, or a symbolic link is in the way.
+            SocketUnusable: The disk is full or read-only, or a symbolic link is in the way.
         """
         try:
             self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -75,4 +75,6 @@ def _error(path: Path, exc: OSError) -> Exception:
         return NotPermitted(f"cannot open the daemon's lock {path}: {reason}; numapin must run as root")
     if exc.errno == errno.ELOOP:
         reason = f"it is a symbolic link, which is not followed ({errno.errorcode[errno.ELOOP]}); remove it"
-    return CheckpointUnwritable(str(path), f"cannot take the daemon's lock: {reason}")
+    if exc.errno in (errno.EEXIST, errno.ENOTDIR):
+        reason = f"{path.parent} is no directory ({errno.errorcode[exc.errno]}); remove what is there"
+    return SocketUnusable(str(path), f"cannot take the daemon's lock: {reason}")

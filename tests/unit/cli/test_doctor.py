@@ -20,7 +20,7 @@ def test_a_good_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     lines = capsys.readouterr().out.splitlines()
 
     assert status == ExitStatus.OK
-    assert "ok       nodes          node 0-1 online, node 0-1 used, 19 GiB can be promised" in lines
+    assert "ok       nodes          online: 0-1; used: 0-1; 19 GiB can be promised" in lines
     assert lines[-1] == "Everything that numapin needs is here."
     assert [] == [line for line in lines if len(line) > 100 and str(tmp_path) not in line]
 

@@ -75,6 +75,20 @@ def test_from_the_checkpoint(host: Host, tmp_path: Path, capsys: pytest.CaptureF
     assert "holds only those with a promise or a refusal" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("text", "says"), [(None, "there is no checkpoint"), ("{}", "checksum")])
+def test_nobody_to_ask(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, says: str) -> None:
+    """Without a daemon and a checkpoint to believe both are told, exit 3."""
+    state = tmp_path / "state.json"
+    if text is not None:
+        state.write_text(text)
+    status = main(["explain", "web", "--socket", str(tmp_path / "no.sock"), "--state", str(state)])
+    said = capsys.readouterr().err
+
+    assert status == ExitStatus.NOT_RUNNING
+    assert "no numapin daemon answers" in said
+    assert says in said
+
+
 def test_a_code(capsys: pytest.CaptureFixture[str]) -> None:
     """A code is explained without any daemon, for people and as JSON."""
     nowhere = ["--socket", "/nonexistent/api.sock"]

@@ -159,12 +159,19 @@ def test_another_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_wrong_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A checkpoint that is missing or damaged is named, with exit 1."""
+    """A checkpoint that is missing, damaged, a link or no file is named with what it is, with exit 1."""
     (tmp_path / "bad.json").write_text("{}")
-    for path, says in ((tmp_path / "no.json", "No such file"), (tmp_path / "bad.json", "checksum")):
-        status, _, err = plan(capsys, "--checkpoint", path, "--memory", "1Gi")
+    (tmp_path / "link.json").symlink_to("bad.json")
+    wrong = {
+        "no.json": "no such file",
+        "bad.json": "checksum",
+        "link.json": "name its target",
+        ".": "no regular file",
+    }
+    for name, says in wrong.items():
+        status, _, err = plan(capsys, "--checkpoint", tmp_path / name, "--memory", "1Gi")
 
-        assert (status, says in err, str(path) in err) == (ExitStatus.FAILURE, True, True)
+        assert (status, says in err, str(tmp_path / name) in err) == (ExitStatus.FAILURE, True, True)
 
 
 def test_a_wrong_configuration(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

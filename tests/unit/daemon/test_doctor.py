@@ -33,7 +33,7 @@ def test_everything_is_there(tmp_path: Path) -> None:
     said = by_name(checks)
 
     assert [] == [c for c in checks if c.verdict is not Verdict.OK]
-    assert said["nodes"] == "node 0-3 online, node 0-3 used, 38 GiB can be promised"
+    assert said["nodes"] == "online: 0-3; used: 0-3; 38 GiB can be promised"
     assert said["containers"] == "2 found, 1 Guaranteed, 1 BestEffort"
     assert said["cgroups"] == "cpuset is v2, /sys/fs/cgroup"
     assert said["events"] == "4 cgroups, and 65536 inotify watches for each user"
@@ -165,3 +165,10 @@ def test_unreadable_number_of_watches(tmp_path: Path) -> None:
     (tmp_path / WATCHES).mkdir()
 
     assert WATCHES in by_name(examine(host.root), Verdict.NOTE)["events"]
+
+
+def test_nothing_can_be_promised(tmp_path: Path) -> None:
+    """Nodes whose memory is all in hugepage pools are a problem, although they are there."""
+    write_machine(tmp_path, even(2, memory=GIB, pools={2 << 20: 512}))
+
+    assert "0 can be promised: all of it is in hugepage pools" in by_name(examine(tmp_path), Verdict.PROBLEM)["nodes"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from numapin.model.errors import AlreadyRunning, CheckpointUnwritable, NotPermitted
+from numapin.model.errors import AlreadyRunning, NotPermitted, SocketUnusable
 from numapin.state.lock import DaemonLock
 from support.privilege import public_directory, unprivileged
 
@@ -75,7 +75,7 @@ def test_symbolic_link(tmp_path: Path) -> None:
     target.write_text("precious")
     path.symlink_to(target)
 
-    with pytest.raises(CheckpointUnwritable, match="symbolic link"), DaemonLock(path):
+    with pytest.raises(SocketUnusable, match="symbolic link"), DaemonLock(path):
         pass
     assert target.read_text() == "precious"
 
