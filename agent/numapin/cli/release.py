@@ -79,6 +79,8 @@ def _show(document: Mapping[str, Any]) -> None:
     if source["from"] == "checkpoint":
         found = "" if source["found"] else ", and there is none"
         print(f"{safe(source['why'], limit=400)}\nReleasing from the checkpoint {safe(source['path'])}{found}.")
+        for reason in source["damaged"]:
+            print(f"The generation before it was taken: {safe(reason, limit=400)}.")
     for row in rows:
         print(_sentence(row))
     print(_sum(rows, pending=document["pending"]))

@@ -114,11 +114,20 @@ def release_offline(root: Path, state: Path, lock: Path, *, why: str, clock: Clo
 
     Raises:
         AlreadyRunning: There is a daemon after all.
+        RequestFailed: There is a checkpoint, and no generation of it can be believed.
         NotPermitted, CheckpointError, NoCpusetController: As their makers say.
     """
     source: dict[str, object] = {"from": "checkpoint", "path": str(state), "why": why}
     with DaemonLock(lock):
         file = CheckpointFile(state)
+        seen = file.peek()  # what nobody can believe stays where it is, for whoever can read it yet
+        source["damaged"] = [d.reason for d in seen.damaged]
+        if seen.checkpoint is None and seen.damaged:
+            raise RequestFailed(
+                seen.damaged[0].error.code,
+                f"{'; '.join(d.reason for d in seen.damaged)}; so nobody knows what stood in the cgroups before: "
+                "every pin stays as it is, until its container is started again",
+            )
         checkpoint = file.load(wall_ns=clock.wall_ns()).checkpoint
         if checkpoint is None:
             return _document(source | {"found": False}, True, [])

@@ -299,3 +299,35 @@ def test_offline_with_an_unreadable_checkpoint(tmp_path: Path) -> None:
         offline(host)
 
     assert host.mems(path) == "0"
+
+
+def test_offline_with_every_generation_damaged(tmp_path: Path) -> None:
+    """Both files are named, nothing is written or renamed, and nobody is told that there was nothing to do."""
+    host = Host(tmp_path)
+    first, second = host.guaranteed(docker(1), 2), host.guaranteed(docker(2), 2)
+    host.start()
+    host.stop()
+    for file in (host.file.path, host.file.previous_path):
+        file.write_bytes(b"{}")
+
+    with pytest.raises(RequestFailed, match=r"nobody knows what stood") as caught:
+        offline(host)
+
+    assert caught.value.exit_status == ExitStatus.FAILURE
+    assert (host.mems(first), host.mems(second)) == ("0", "0")
+    assert (host.file.path.read_bytes(), host.file.previous_path.read_bytes()) == (b"{}", b"{}")
+
+
+def test_offline_with_one_generation_damaged(tmp_path: Path) -> None:
+    """The other one is taken, and that is said."""
+    host = Host(tmp_path)
+    path = host.guaranteed(docker(1), 2)
+    host.start()
+    host.guaranteed(docker(2), 2)
+    host.agent.full_pass()
+    host.stop()
+    host.file.path.write_bytes(b"{}")
+    document = offline(host)
+
+    assert 1 == len(document["source"]["damaged"])
+    assert path in [row["cgroup"] for row in document["containers"]]
