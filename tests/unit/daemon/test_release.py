@@ -165,7 +165,7 @@ def test_offline_equals_the_daemon(tmp_path: Path, version: CgroupVersion) -> No
     assert {p: r["mems"] for p, r in rows(document).items()} == {path: "0-3", other: "0-3"}
     assert (host.mems(path), host.mems(other)) == ("0-3", "0-3")
     assert document["source"] == {
-        "from": "checkpoint", "path": str(host.file.path), "why": "no daemon answers", "found": True,
+        "from": "checkpoint", "path": str(host.file.path), "why": "no daemon answers", "found": True, "damaged": [],
     }  # fmt: skip
     assert host.saved().containers == {}
     assert host.saved().books.assignments == {}
