@@ -158,8 +158,7 @@ class Admission:
 
         Its record stays until the cgroup is as before: whoever is killed in between finds the value to be restored.
         """
-        stands = pin is not None and (pin.phase is Phase.PLANNED or record.mems == pin.nodes)
-        undo = pin if pin is not None and stands and pin.phase is not Phase.FOREIGN else None
+        undo = pin if pin is not None and pin.phase is not Phase.FOREIGN else None
         if undo is None or self.dry_run:
             self.ledger.drop(record.cgroup)
         else:
@@ -192,11 +191,12 @@ class Admission:
     def _doubt(
         self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None, message: str
     ) -> Decision:
-        """Unclear facts never give a pin and never take one away."""
+        """Unclear facts never give a pin and never take one away; without cpuset none stands."""
         if pin is None:
             self.ledger.drop(record.cgroup)
             return Decision(Tracked(record, verdict, ContainerState.UNPINNED, message))
-        states = {Phase.VERIFIED: ContainerState.PINNED, Phase.FOREIGN: ContainerState.FOREIGN}
+        kept = ContainerState.UNPINNED if record.cpuset_missing else ContainerState.PINNED
+        states = {Phase.VERIFIED: kept, Phase.FOREIGN: ContainerState.FOREIGN}
         state = states.get(pin.phase, ContainerState.UNPINNED)
         return Decision(Tracked(record, verdict, state, message, pin.nodes))
 

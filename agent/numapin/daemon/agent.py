@@ -253,7 +253,7 @@ class Agent:
             self.on_kubelet()
         if rules_of_class(old) != rules_of_class(machine.config):
             self._admit([r for r in map(self._found.inspect, list(self.views)) if r is not None])
-        for view in self._views.in_state(ContainerState.PINNED, ContainerState.CONTESTED):
+        for view in self._views.in_state(ContainerState.PINNED, ContainerState.PINNING, ContainerState.CONTESTED):
             if view.nodes - machine.topology.with_memory:
                 self._delivery.write(view, machine)  # the pin is lost: held back until the node has memory again
         self._retry(everything=True)
@@ -369,7 +369,7 @@ class Agent:
             self._released |= view.state is ContainerState.FAILED
             return
         if view.state is ContainerState.PINNED:
-            self._delivery.keep(view)
+            self._delivery.keep(view, self.machine)
         if view.record.settled or view.state is ContainerState.REFUSED:  # else a second look is due soon
             self._reporter.container(view)
 

@@ -24,14 +24,16 @@ from numapin.daemon.units import UnitOutcome, Units
 from numapin.kernel.cgroup_controllers import enable_cpuset
 from numapin.kernel.cgroupfs import Cgroup
 from numapin.model.checkpoint import Phase, PinRecord
-from numapin.model.errors import CgroupGone, CheckpointError, KernelError, KernelWriteError
+from numapin.model.errors import CgroupGone, CheckpointError, KernelError
 from numapin.model.nodeset import NodeSet
 
 
 class Opener(Protocol):
-    """Opens a container's cgroup directory."""
+    """Opens a container's cgroup directory, and says what is granted above it."""
 
     def open(self, path: str) -> Cgroup: ...
+
+    def granted_above(self, path: str) -> NodeSet: ...
 
 
 class DriftWatch(Protocol):
@@ -62,7 +64,14 @@ class Delivery:
         enable: Enabler = enable_cpuset,
     ) -> None:
         self._enable = enable
-        self.undo = Undo(ledger=ledger, writer=writer, units=units, reporter=reporter, dry_run=dry_run)
+        self.undo = Undo(
+            ledger=ledger,
+            writer=writer,
+            units=units,
+            reporter=reporter,
+            dry_run=dry_run,
+            above=opener.granted_above,
+        )
         self._telling = Telling(units, ledger, reporter)
         self._opener = opener
         self._drift = drift
@@ -91,9 +100,11 @@ class Delivery:
             view.cgroup = cgroup
         return view.cgroup
 
-    def keep(self, view: Tracked) -> None:
-        """Nothing to write: hold the directory and watch for drift."""
-        self.undo.cancel(view.record.cgroup)
+    def keep(self, view: Tracked, machine: Machine) -> None:
+        """Nothing to write, unless a restore is: hold the directory and watch for drift."""
+        if self.undo.restoring(view.record.cgroup):
+            self.write(view, machine)  # our nodes are there yet, and will not be when the thread is done
+            return
         with contextlib.suppress(KernelError):
             if self.hold(view) is not None:
                 self._drift.watch_mems(view.record.cgroup)
@@ -115,7 +126,7 @@ class Delivery:
         try:
             cgroup = self.hold(view)
         except KernelError as exc:
-            self._give_back(view, str(exc), None)
+            self._give_back(view, str(exc))
             return True
         if cgroup is None:
             return True  # its removal is on the way
@@ -132,7 +143,7 @@ class Delivery:
             return self._defer(view, str(exc))
         if view.record.cpuset_missing:
             if problem := enable_for(view, cgroup, self._enable, self._ledger, self._reporter.log):
-                self._give_back(view, problem, None)
+                self._give_back(view, problem)
                 return True
             view.record = replace(view.record, cpuset_missing=())
         view.state, view.message = ContainerState.PINNING, ""
@@ -179,6 +190,9 @@ class Delivery:
             self.undo.finish(view, outcome)  # a value restored after the promise ended
             self._watch_again(view)
             return
+        if view.state is ContainerState.LOST:  # a node went while a thread was writing
+            self._keep_masks(path, outcome)
+            return
         seen, pin = outcome.verification, self._ledger.pins.get(path)
         if seen is not None and seen.ok:
             notes = [*notes_of_v1(view, pin, migrate=self._migrate), view.contest]
@@ -222,16 +236,19 @@ class Delivery:
             return
         self._telling.told(view, outcome)
 
-    def _give_back(self, view: Tracked, message: str, outcome: Outcome | None) -> None:
-        """No pin, so no promise either; a value that stands in the cgroup all the same is put back."""
+    def _give_back(self, view: Tracked, message: str, outcome: Outcome | None = None) -> None:
+        """
+        No pin, so no promise either; a value that stands in the cgroup all the same is put back first. Where that
+        fails the record stays, for it alone knows what to put back, and the next full pass tries again.
+        """
         pin = self._ledger.pins.get(view.record.cgroup)
         view.state, view.nodes, view.message = ContainerState.FAILED, NodeSet(), message
         self._reporter.counters.failures += 1
-        self._ledger.drop(view.record.cgroup)
         self._drift.unwatch_mems(view.record.cgroup)
-        refused = outcome is None or isinstance(outcome.error, KernelWriteError)
-        if pin is not None and not refused:
-            self.restore(view, pin)
+        if pin is None or (view.cgroup is None and pin.original_mems == view.record.mems):
+            self._ledger.drop(view.record.cgroup)  # nothing was written
+        else:
+            self.undo.restore(view, pin, End.GRANT)
         view.close()
         self._reporter.container(view, outcome)
 

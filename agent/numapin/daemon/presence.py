@@ -14,6 +14,7 @@ from numapin.daemon.logs import Log
 from numapin.kernel.cgroupfs import Cgroup
 from numapin.model.container import ContainerRecord
 from numapin.model.errors import CgroupGone, KernelError
+from numapin.model.nodeset import NodeSet
 
 
 class Finder(Protocol):
@@ -26,6 +27,8 @@ class Finder(Protocol):
     def is_kept(self, container_id: str) -> bool: ...
 
     def open(self, path: str) -> Cgroup: ...
+
+    def granted_above(self, path: str) -> NodeSet: ...
 
 
 class Presence:

@@ -16,9 +16,9 @@ from numapin.daemon.agent import Agent
 from numapin.daemon.explain import find_container
 from numapin.daemon.logs import Log
 from numapin.daemon.pinning import WriteJob, perform
+from numapin.daemon.standing import LEFT, Whose, restore_of, restore_problem, what_stands
 from numapin.daemon.status import container_row
 from numapin.daemon.tracked import ContainerState, Tracked
-from numapin.daemon.undo import LEFT, Standing, restore_of, restore_problem, value_before, what_stands
 from numapin.daemon.units import UnitJob, settle
 from numapin.kernel.cgroup_mounts import CgroupVersion, find_hierarchy
 from numapin.kernel.clock import Clock
@@ -196,18 +196,18 @@ def _restore(root: Path, pin: PinRecord, clock: Clock) -> Row:
         with discovery.open(pin.cgroup) as cgroup:
             if cgroup.inode != pin.inode:
                 raise CgroupGone(pin.cgroup)
-            target = value_before(pin, discovery.granted_above(pin.cgroup), v1=v1)
-            standing, found = what_stands(cgroup, pin, target)
-            if standing is Standing.BEFORE:
-                target = found
-            if standing is Standing.OURS or (standing is Standing.BEFORE and v1):
-                outcome = perform(WriteJob(cgroup, target, False, restore_of(pin)), clock)
+            standing = what_stands(cgroup, pin, discovery.granted_above(pin.cgroup))
+            whose = standing.whose
+            if whose is Whose.OURS or (whose is Whose.BEFORE and v1):
+                target = standing.found if whose is Whose.BEFORE else standing.target
+                outcome = perform(WriteJob(cgroup, target, False, restore_of(pin, standing)), clock)
                 row["problem"] = restore_problem(target, outcome) or None
-            elif standing is Standing.OTHERS:
+            elif whose is Whose.OTHERS:
                 row["message"] = LEFT
             if not v1 and not row["problem"]:
                 row["message"] = _reset_unit(root, pin) or row["message"]
-            row["mems"] = str(cgroup.read_cpuset_mems())
+            if whose is not Whose.NOBODYS:
+                row["mems"] = str(cgroup.read_cpuset_mems())
     except CgroupGone:
         row["message"] = "it has ended"
     except KernelError as exc:

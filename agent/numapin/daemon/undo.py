@@ -1,8 +1,8 @@
 """
 Undo: a cgroup gets back what stood in it before our first write, and the container's promise ends.
 
-Owns: which value that is, and in what order cgroup, unit, books and disk forget a pin. Must never: overwrite a value
-that somebody else put there since.
+Owns: in what order cgroup, unit, books and disk forget a pin. Must never: overwrite a value that somebody else put
+there since (`numapin.daemon.standing` says whose it is).
 
 A release writes first and drops the record after: a crash between the two leaves a record whose value can still be
 put back. The marks of what was released are not on disk: whoever starts the daemon again wants it to decide again.
@@ -10,76 +10,24 @@ put back. The marks of what was released are not on disk: whoever starts the dae
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import Enum
 
 from numapin.daemon.ledger import Ledger
-from numapin.daemon.pinning import Outcome, Restore, WriteJob, Writer
+from numapin.daemon.pinning import Outcome, WriteJob, Writer
 from numapin.daemon.report import Reporter
+from numapin.daemon.standing import LEFT, Standing, Whose, restore_of, restore_problem, what_stands
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.daemon.units import Units
-from numapin.kernel.cgroup_subtree import Earlier
 from numapin.kernel.cgroupfs import Cgroup
-from numapin.model.checkpoint import Phase, PinRecord
+from numapin.model.checkpoint import PinRecord
 from numapin.model.container import ContainerRecord
-from numapin.model.errors import CgroupGone, KernelError
+from numapin.model.errors import KernelError
 from numapin.model.nodeset import NodeSet
 
 ALL_RELEASED = "numapin release --all: nothing is pinned until the daemon is started again"
-LEFT = "cpuset.mems was written by somebody else and is left as it is"
 ONE_RELEASED = "released by hand; it is decided again when it or the daemon is started again"
-
-
-def value_before(pin: PinRecord, parent: NodeSet, *, v1: bool) -> NodeSet:
-    """
-    What to write so that the cgroup is as before our first write; *parent* is what its parent grants now.
-
-    "Inherited" becomes the parent's set, for a populated cgroup cannot be made empty again (ENOSPC). On v1 a child
-    must stay inside its parent, which may have lost nodes meanwhile.
-    """
-    before = pin.original_mems
-    if not before:
-        return parent
-    return before if not v1 or before.issubset(parent) else (before & parent) or parent
-
-
-def restore_of(pin: PinRecord) -> Restore:
-    """What to bring back beside the nodes."""
-    return Restore(Earlier(pin.original_mems, pin.nodes, pin.original_below), pin.original_migrate)
-
-
-def restore_problem(target: NodeSet, outcome: Outcome) -> str:
-    """Why a cgroup is not as before, empty when it is. Its removal is no problem."""
-    if outcome.error is not None:
-        return "" if isinstance(outcome.error, CgroupGone) else str(outcome.error)
-    mems = outcome.verification.mems if outcome.verification is not None else NodeSet()
-    return "" if mems == target else f"nodes {target} were written back, and cpuset.mems says {mems or 'none'}"
-
-
-class Standing(StrEnum):
-    """What stands in a cgroup whose pin shall be undone."""
-
-    OURS = "ours"
-    BEFORE = "before"
-    """The value before our first write: nothing to do."""
-    OTHERS = "others"
-    """Somebody wrote it since: left as it is."""
-
-
-def what_stands(cgroup: Cgroup, pin: PinRecord, target: NodeSet) -> tuple[Standing, NodeSet]:
-    """
-    Whose value *cgroup* has, and that value; *target* is what a restore would write.
-
-    On v1 a first write that was stopped half-way may have left both the old nodes and ours.
-
-    Raises:
-        KernelError: It cannot be read.
-    """
-    found = cgroup.read_cpuset_mems()
-    if found in (pin.original_mems, target):
-        return Standing.BEFORE, found
-    ours = [pin.nodes, pin.original_mems | pin.nodes] if pin.phase is Phase.PLANNED else [pin.nodes]
-    return (Standing.OURS if found in ours else Standing.OTHERS), found
 
 
 class End(Enum):
@@ -91,6 +39,8 @@ class End(Enum):
     """It was released by hand."""
     CLASS = "class"
     """The container is not one of those that are placed any more."""
+    GRANT = "grant"
+    """The kernel did not grant it."""
 
 
 @dataclass(slots=True)
@@ -101,9 +51,22 @@ class _Pending:
     """
 
     pin: PinRecord
-    target: NodeSet
     ends: End
+    standing: Standing
+    target: NodeSet
     again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """A view's state and nodes before a release."""
+
+    state: ContainerState
+    nodes: NodeSet
+
+
+_STAYS = (ContainerState.LOST, ContainerState.DEFERRED, ContainerState.FAILED, ContainerState.UNPINNED)
+"""What a container stays whose release was refused; others have our nodes, and are pinned."""
 
 
 class Undo:
@@ -117,7 +80,9 @@ class Undo:
         units: Units | None,
         reporter: Reporter,
         dry_run: bool,
+        above: Callable[[str], NodeSet],
     ) -> None:
+        """*above* says what a cgroup's parent grants now, empty when nothing does."""
         self.everything = False
         self.failed: dict[str, str] = {}
         """Cgroups that could not be released, and why."""
@@ -126,12 +91,16 @@ class Undo:
         self._units = units
         self._reporter = reporter
         self._dry_run = dry_run
+        self._above = above
         self._released: dict[str, int] = {}  # cgroup -> inode
+        self._before: dict[str, _Before] = {}  # of releases that are not done
         self._pending: dict[str, _Pending] = {}
         self._resets: dict[str, _Pending] = {}  # restores whose unit is being told nothing again
 
     def reason(self, record: ContainerRecord) -> str:
-        """Why a container gets no pin now: it was released; empty when it was not."""
+        """Why a container gets no pin now: it was released; empty when it was not, or could not be."""
+        if record.cgroup in self.failed:
+            return ""
         if self._released.get(record.cgroup) == record.inode:
             return ONE_RELEASED if not self.everything else ALL_RELEASED
         return ALL_RELEASED if self.everything else ""
@@ -146,21 +115,35 @@ class Undo:
         """True while the cgroup or its unit is still being put back."""
         return path in self._pending or (self._units is not None and path in self._units.busy)
 
+    def restoring(self, path: str) -> bool:
+        """True while the value from before is on its way into the cgroup."""
+        return path in self._pending
+
     def restore(self, view: Tracked, pin: PinRecord, ends: End = End.NONE) -> None:
         """
         Give the view's open cgroup back the value before our first write; its unit's property follows.
 
-        Unless *ends* is NONE, the promise is dropped once that has succeeded.
+        Unless *ends* is NONE, the promise is dropped once that has succeeded, and not before.
         """
-        if self._dry_run or view.cgroup is None:
-            if ends is End.CLASS and not self._dry_run:
-                self._not_left(view, "its cgroup cannot be opened")
+        if self._dry_run:
             return
-        target = value_before(pin, view.record.parent_mems, v1=view.record.cgroup_v1)
-        pending = _Pending(pin, target, ends)
-        if ends is not End.NONE and not self._needs_write(view, pending):
+        if view.cgroup is None:
+            if ends is not End.NONE:
+                self._failed(view, ends, "its cgroup cannot be opened")
             return
-        self._write(view, view.cgroup, pending)
+        try:
+            standing = what_stands(view.cgroup, pin, self._parent(view))
+        except KernelError as exc:
+            if ends is not End.NONE:
+                self._failed(view, ends, str(exc))
+            return
+        pending = _Pending(pin, ends, standing, standing.target)
+        if ends is End.NONE or self._needs_write(view, pending):
+            self._write(view, view.cgroup, pending)
+
+    def _parent(self, view: Tracked) -> NodeSet:
+        """What the parent grants now: the record may be older than what changed there."""
+        return self._above(view.record.cgroup) or view.record.parent_mems
 
     def _write(self, view: Tracked, cgroup: Cgroup, pending: _Pending) -> None:
         self._pending[pending.pin.cgroup] = pending
@@ -168,7 +151,7 @@ class Undo:
             held = cgroup.read_memory_current() or 0
         except KernelError:
             held = 0
-        job = WriteJob(cgroup, pending.target, False, restore_of(pending.pin))
+        job = WriteJob(cgroup, pending.target, False, restore_of(pending.pin, pending.standing))
         outcome = self._writer.submit(job, held)
         if outcome is not None:
             self.finish(view, outcome)
@@ -182,33 +165,27 @@ class Undo:
         if pending is None or view.cgroup is None or view.nodes or path in self._pending:
             return
         try:
-            standing, _ = what_stands(view.cgroup, pending.pin, pending.target)
+            standing = what_stands(view.cgroup, pending.pin, self._parent(view))
         except KernelError:
             return  # it went, or nothing can be written either
-        if standing is Standing.OURS:
-            self._write(view, view.cgroup, _Pending(pending.pin, pending.target, End.NONE, again=True))
+        if standing.whose is Whose.OURS:
+            self._write(view, view.cgroup, _Pending(pending.pin, End.NONE, standing, standing.target, again=True))
 
     def _needs_write(self, view: Tracked, pending: _Pending) -> bool:
-        """False when a promise has ended already: the old value or somebody else's stands, or nothing can be read."""
-        assert view.cgroup is not None
-        pin = pending.pin
-        try:
-            standing, found = what_stands(view.cgroup, pin, pending.target)
-        except KernelError as exc:
-            self._failed(view, pending, str(exc))
-            return False
-        if standing is Standing.OURS or self._writer.is_writing(pin.cgroup):
+        """False when a promise has ended already: the old value stands, somebody else's, or none."""
+        pin, whose = pending.pin, pending.standing.whose
+        if whose is Whose.OURS or self._writer.is_writing(pin.cgroup):
             return True
-        if standing is Standing.BEFORE and view.record.cgroup_v1:
-            pending.target = found  # only for what else is to be put back
+        if whose is Whose.BEFORE and view.record.cgroup_v1:
+            pending.target = pending.standing.found  # only for what else is to be put back
             return True
-        if standing is Standing.OTHERS:
+        if whose is Whose.OTHERS:
             view.message = f"{view.message}; {LEFT}"
-        if self._units is not None and self._units.submit(pin.cgroup, pin.inode, NodeSet(), replaces=pin.nodes):
-            self._resets[pin.cgroup] = _Pending(pin, pending.target, End.NONE)
-        self._ledger.drop(pin.cgroup)
-        if pending.ends is End.RELEASE:
-            self._reporter.container(view)
+        told = pin.unit is not None or pending.ends is not End.GRANT  # a unit is told after a grant
+        units = self._units if told else None
+        if units is not None and units.submit(pin.cgroup, pin.inode, NodeSet(), replaces=pin.nodes):
+            self._resets[pin.cgroup] = pending
+        self._ended(view, pending.ends)
         return False
 
     def finish(self, view: Tracked, outcome: Outcome) -> None:
@@ -219,37 +196,44 @@ class Undo:
         del self._pending[outcome.path]
         problem = restore_problem(pending.target, outcome)
         if problem and pending.ends is not End.NONE:
-            self._failed(view, pending, problem)
+            self._failed(view, pending.ends, problem)
             return
         if self._units is not None and not pending.again:
             kept = view.nodes if view.state is ContainerState.FOREIGN else NodeSet()
             if self._units.submit(outcome.path, outcome.inode, kept, replaces=pending.pin.nodes):
                 self._resets[outcome.path] = pending
         if pending.ends is not End.NONE:
-            self._ledger.drop(outcome.path)
-        elif view.state is ContainerState.FOREIGN:
+            self._ended(view, pending.ends, outcome)
+        elif view.state is ContainerState.FOREIGN and not problem:
             self._ledger.update_pin(outcome.path, original_below={}, original_migrate=None)
-        if pending.ends is End.RELEASE:
+
+    def _ended(self, view: Tracked, ends: End, outcome: Outcome | None = None) -> None:
+        path = view.record.cgroup
+        self._ledger.drop(path)
+        self._before.pop(path, None)
+        self.failed.pop(path, None)
+        if ends is End.RELEASE:
             self._reporter.container(view, outcome)
 
-    def _failed(self, view: Tracked, pending: _Pending, problem: str) -> None:
-        if pending.ends is End.RELEASE:
+    def _failed(self, view: Tracked, ends: End, problem: str) -> None:
+        if ends is End.RELEASE:
             self.fail(view, problem)
-        else:
-            self._not_left(view, problem)
-
-    def _not_left(self, view: Tracked, problem: str) -> None:
-        """A container that is not placed any more still has our nodes: its record stays and it is tried again."""
-        view.state, view.message = ContainerState.FAILED, f"its nodes could not be put back: {problem}"
+            return
+        # it is not placed (any more) and still has our nodes: its record stays and it is tried again
+        why = f"{view.message}; " if ends is End.GRANT else ""
+        view.state, view.message = ContainerState.FAILED, f"{why}its nodes could not be put back: {problem}"
         self._reporter.container(view)
 
     def fail(self, view: Tracked, problem: str) -> None:
-        """A release that the kernel refuses: where there is a promise it stands, for the nodes do."""
+        """A release that the kernel refuses: the container is what it was, and where there is a promise it stands."""
         path = view.record.cgroup
         pin = self._ledger.pins.get(path)
         self._released.pop(path, None)
         self.failed[path] = problem
-        if pin is not None:
+        before = self._before.pop(path, _Before(view.state, view.nodes))
+        if before.state in _STAYS:
+            view.state, view.nodes = before.state, before.nodes
+        elif pin is not None:
             view.state, view.nodes = ContainerState.PINNED, pin.nodes
         view.message = f"could not be released: {problem}"
         self._reporter.container(view)
@@ -264,11 +248,12 @@ class Undo:
         pin = self._ledger.pins.get(path)
         self.failed.pop(path, None)
         self._released[path] = view.record.inode
+        if view.state is not ContainerState.RELEASED:
+            self._before[path] = _Before(view.state, view.nodes)
         view.state, view.nodes, view.contest = ContainerState.RELEASED, NodeSet(), ""
         view.message = self.reason(view.record)
         if pin is None or view.cgroup is None:
-            self._ledger.drop(path)
-            self._reporter.container(view)
+            self._ended(view, End.RELEASE)
             return
         self.restore(view, pin, End.RELEASE)
 
@@ -280,6 +265,7 @@ class Undo:
     def forget(self, path: str) -> None:
         """The cgroup went."""
         self._released.pop(path, None)
+        self._before.pop(path, None)
         self.failed.pop(path, None)
         self._pending.pop(path, None)
         self._resets.pop(path, None)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from numapin.daemon.pinning import INLINE_BYTES, Outcome
-from numapin.daemon.undo import ALL_RELEASED, value_before
+from numapin.daemon.standing import value_before
+from numapin.daemon.undo import ALL_RELEASED
 from numapin.daemon.units import Units
 from numapin.kernel.cgroup_mounts import CgroupVersion
 from numapin.kernel.systemd import Systemd, decode_nodes
