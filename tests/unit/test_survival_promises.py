@@ -415,6 +415,7 @@ def test_b124_a_node_that_the_kernel_does_not_take(tmp_path: Path) -> None:
     assert (host.states(), host.reserved()) == ({path: "pinning"}, {2: 8})
     host.wait_for_writes()
     inode = host.view(path).record.inode
+    host.put(path, {"cpuset.mems": "\n"})  # as the kernel leaves it
     error = KernelWriteError(f"{path}/cpuset.mems", EINVAL, "2")
 
     host.agent.on_outcomes([Outcome(path, inode, NodeSet.of(2), None, error, wrote=True, took_ns=1)])
