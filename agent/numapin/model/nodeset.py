@@ -120,6 +120,11 @@ class NodeSet(IdSet):
 
     __slots__ = ()
 
+    @property
+    def named(self) -> str:
+        """For sentences: ``node 3``, ``nodes 0-1``, or ``no node``."""
+        return f"node{'s' * (len(self) > 1)} {self}" if self else "no node"
+
 
 class CpuSet(IdSet):
     """A set of CPU numbers."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from numapin.model.memory import MEMORY, MemoryType
-from numapin.model.nodeset import NodeId, NodeSet
+from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Exclusion, Explanation, NodeView, ProviderHints, TopologyPolicy
+from numapin.planner.ways import OUTSIDE, POD_AFFINITY, Bounds, at_most, free_of, freed, may_serve, nearest
 from numapin.planner.wording import amounts
 
-_OUTSIDE = (Exclusion.NOT_ALLOWED, Exclusion.MEMORYLESS)
+_STRICT = (TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE)
 _SPOKEN_SETS = 4
 
 TIE_BREAKS: Mapping[str, str] = {
@@ -25,6 +26,7 @@ TIE_BREAKS: Mapping[str, str] = {
     "resident-pages": "among sets of as few nodes the one that already holds most of its pages wins",
     "memory-of-ended-containers": "among sets of as few nodes the one its pod's ended containers used wins",
     "other-providers": "its CPUs or devices want these nodes",
+    POD_AFFINITY: "its pod has these nodes already",
     "already-assigned": "it keeps what it was promised before",
 }
 """Sentence for each word in `Explanation.tie_break`."""
@@ -85,64 +87,55 @@ def remedies(record: Explanation) -> tuple[str, ...]:
     said = [
         f"add {kind} to a node that it may use (write the pool's nr_hugepages)"
         for kind in record.sizes
-        if kind != MEMORY and not any(v.allocatable.get(kind) for v in record.nodes if v.exclusion not in _OUTSIDE)
+        if kind != MEMORY and not any(v.allocatable.get(kind) for v in record.nodes if v.exclusion not in OUTSIDE)
     ]
-    if (nearest := _nearest(record)) is not None:
-        said.append(f"with {_amounts(nearest[1])} more free on node {nearest[0]} it would fit there")
-    if record.candidates and record.policy in (TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE):
+    given = record.candidates[0] if record.tie_break == POD_AFFINITY and record.candidates else None
+    hints = () if record.policy is TopologyPolicy.NONE or given is not None else record.hints
+    way = (
+        nearest(record.nodes, record.sizes, Bounds(record.policy, record.width, hints))
+        if given is None
+        else freed(record.nodes, record.sizes, given)
+    )
+    if way is not None and way.lacks:
+        said.append(f"with {way.more} {way.place} it would fit there")
+    if given is None and record.candidates and record.policy in _STRICT:
         best = set_name(record.candidates[0], record)
         said.append(
             "the policy best-effort would take what is nearest to all that its providers want"
             if any(p.hints is not None for p in record.hints)
             else "the policy best-effort would take it now" + ("" if record.distances else f", on {best}")
         )
-    smaller = largest_on_one_node(record)
+    smaller = largest_at_once(record)
     if smaller is not None and 0 < smaller[1] < record.sizes[MEMORY]:
-        node, size = smaller
+        nodes, size = smaller
         rest = _amounts({k: v for k, v in record.sizes.items() if k != MEMORY})
         beside = f" beside its {rest}" if rest else ""
-        said.append(f"with a memory limit of {_at_most(size)} or less{beside} it would fit on node {node} now")
+        where = set_name(nodes, record)
+        said.append(f"with a memory limit of {at_most(size)} or less{beside} it would fit on {where} now")
     if not said and record.would_fit:
         said.append(record.would_fit)
     return tuple(said)
 
 
-def _nearest(record: Explanation) -> tuple[NodeId, dict[MemoryType, int]] | None:
-    """The node that could take the request alone if it were freer, and lacks least; bytes by type."""
-    if any(p.hints is not None for p in record.hints):
-        return None
-    best: tuple[NodeId, dict[MemoryType, int]] | None = None
-    for view in record.nodes:
-        if view.normal and view.exclusion in (Exclusion.NOT_ENOUGH_FREE, Exclusion.KERNEL_SHORT):
-            lacks = {k: size - have for k, size in record.sizes.items() if (have := offered(view, k)) < size}
-            if best is None or sum(lacks.values()) < sum(best[1].values()):
-                best = view.node, lacks
-    return best
-
-
-def largest_on_one_node(record: Explanation) -> tuple[NodeId, int] | None:
+def largest_at_once(record: Explanation) -> tuple[NodeSet, int] | None:
     """
     The node that could take most memory for this request alone, and how many bytes; the other types stay as asked.
 
-    ``None`` when memory is not asked for, no node may serve alone, or other providers have a say.
+    Where its nodes are given, it is these. ``None`` when memory is not asked for, no node may serve alone, or other
+    providers have a say.
     """
-    if MEMORY not in record.sizes or any(p.hints is not None for p in record.hints):
+    given = record.candidates[0] if record.tie_break == POD_AFFINITY and record.candidates else None
+    if MEMORY not in record.sizes or (given is None and any(p.hints is not None for p in record.hints)):
         return None
-    best: tuple[NodeId, int] | None = None
-    for view in record.nodes:
+    best: tuple[NodeSet, int] | None = None
+    for nodes in [NodeSet(1 << v.node) for v in record.nodes] if given is None else [given]:
+        members = [v for v in record.nodes if v.node in nodes]
         others = (k for k in record.sizes if k != MEMORY)
-        alone = view.exclusion not in _OUTSIDE and len(view.cells) == 1 and view.normal
-        if alone and all(offered(view, k) >= record.sizes[k] for k in others):
-            size = offered(view, MEMORY)
+        if may_serve(members, nodes) and all(free_of(members, k) >= record.sizes[k] for k in others):
+            size = free_of(members, MEMORY)
             if best is None or size > best[1]:
-                best = view.node, size
+                best = nodes, size
     return best
-
-
-def offered(view: NodeView, kind: MemoryType) -> int:
-    """Bytes of *kind* that both the books and the kernel have free on the node."""
-    free = view.free.get(kind, 0)
-    return min(free, view.kernel_free.get(kind, free))
 
 
 def node_verdict(view: NodeView, record: Explanation) -> str:
@@ -157,7 +150,7 @@ def node_verdict(view: NodeView, record: Explanation) -> str:
 def set_name(nodes: NodeSet, record: Explanation) -> str:
     """``node 0``, ``nodes 0-1``, or ``group 0-1`` where such a group was there before the decision."""
     if len(nodes) == 1:
-        return f"node {nodes}"
+        return nodes.named
     is_group = any(view.cells == nodes for view in record.nodes)
     return f"{'group' if is_group else 'nodes'} {nodes}"
 
@@ -194,7 +187,7 @@ def _wish(provider: ProviderHints) -> str:
         return "has no preference"
     sets = list(dict.fromkeys(h.affinity for h in provider.hints if h.preferred and h.affinity is not None))
     if sets:
-        names = [f"node {s}" if len(s) == 1 else f"nodes {s}" for s in sets[:_SPOKEN_SETS]]
+        names = [s.named for s in sets[:_SPOKEN_SETS]]
         more = " or others" if len(sets) > _SPOKEN_SETS else ""
         return f"prefers {' or '.join(names)}{more}"
     if any(h.preferred for h in provider.hints):
@@ -204,15 +197,6 @@ def _wish(provider: ProviderHints) -> str:
 
 def _amounts(sizes: Mapping[MemoryType, int]) -> str:
     return amounts({k: sizes[k] for k in sorted(sizes, key=lambda k: (k != MEMORY, k))})
-
-
-def _at_most(size_bytes: int) -> str:
-    """IEC text of three figures, rounded down, so that what it says does fit."""
-    for unit, factor in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size_bytes >= factor:
-            scale = 100 if size_bytes < 10 * factor else 10 if size_bytes < 100 * factor else 1
-            return f"{size_bytes * scale // factor / scale:g} {unit}"
-    return f"{size_bytes} bytes"
 
 
 def _and(names: Iterable[str]) -> str:

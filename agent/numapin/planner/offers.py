@@ -172,6 +172,18 @@ class Offers:
         chosen = search.smallest(size) if size else None
         return None if chosen is None else sum(1 << self.ids[i] for i in chosen)
 
+    def when_empty(self, width: int) -> int | None:
+        """
+        Some *width* nodes that could hold the request when nothing is on them; for sentences about refusals.
+
+        Nodes in no group come first: no group has to dissolve for them.
+        """
+        for pool in (self.alone, self.ids):
+            search = Search([self.allocatable[n] for n in pool], self.need, self._steps)
+            if (chosen := search.smallest(width)) is not None:
+                return sum(1 << pool[i] for i in chosen)
+        return None
+
     def _within(self, mask: int, total: Vector) -> tuple[Search, list[NodeId]]:
         pool = [n for n in self.unused if mask >> n & 1]
         inside = self.free_of(pool)

@@ -17,12 +17,11 @@ from numapin.planner.accounting import release, reserve
 from numapin.planner.choice import Choice, Denial, choose, kubelet_reason
 from numapin.planner.offers import Offers
 from numapin.planner.ties import Taste, Weight
+from numapin.planner.ways import POD_AFFINITY
 from numapin.planner.wording import node_views, refusal_sentence, what_would_fit
 
 NAMED_CANDIDATES = 5
 RECORDED_DISTANCES = 64
-POD_AFFINITY = "nodes-of-its-pod"
-"""The tie-break's word when the pod's nodes were decided with its first container."""
 OWN_NODES = "own-nodes"
 """The tie-break's word when the nodes it has are given, and only its size is another."""
 
@@ -67,13 +66,14 @@ def place(books: Books, request: Request, rules: Rules) -> Plan | Refusal:
     else:
         answer = choose(offers, rules, taste, width=width)
     if isinstance(answer, Denial):
-        would_fit = what_would_fit(answer, offers, views, width)
+        would_fit = what_would_fit(answer, offers, views, width, rules.policy)
         record = Explanation(
             policy=rules.policy,
             sizes=sizes,
             nodes=views,
             width=width,
-            candidates=_candidates(offers, answer.own),
+            candidates=_candidates(offers, answer.own) if request.affinity is None else (request.affinity,),
+            tie_break="" if request.affinity is None else POD_AFFINITY,
             would_fit=would_fit,
             hints=request.hints,
             distances=_recorded(rules, views),

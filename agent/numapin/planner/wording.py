@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from numapin.model.memory import MEMORY, Books, MemoryType
-from numapin.model.nodeset import NodeId, NodeSet
-from numapin.model.plan import Exclusion, NodeView, RefusalCode, Request
+from numapin.model.nodeset import NodeSet
+from numapin.model.plan import Exclusion, NodeView, RefusalCode, Request, TopologyPolicy
 from numapin.model.quantity import format_bytes
 from numapin.planner.choice import Denial
 from numapin.planner.offers import Offers
 from numapin.planner.ties import Taste
+from numapin.planner.ways import OUTSIDE, Bounds, freed, may_serve, nearest
 
 SPOKEN_NODES = 4
 """More nodes than this are not listed one by one."""
@@ -83,7 +84,7 @@ def _narrowed(views: tuple[NodeView, ...]) -> str:
     allowed = NodeSet.from_ids(v.node for v in views if v.exclusion is not Exclusion.NOT_ALLOWED)
     if not allowed or len(allowed) == len(views):
         return ""
-    return f"only {_label(allowed)} {'is' if len(allowed) == 1 else 'are'} allowed for it; "
+    return f"only {allowed.named} {'is' if len(allowed) == 1 else 'are'} allowed for it; "
 
 
 def _what_nodes_have(offers: Offers, views: tuple[NodeView, ...]) -> str:
@@ -116,26 +117,73 @@ def _what_nodes_have(offers: Offers, views: tuple[NodeView, ...]) -> str:
     return f"{subject} has {text} free{note}" + "".join(f", {who} {what}{why}" for _, who, what, why in rest) + more
 
 
-def what_would_fit(denial: Denial, offers: Offers, views: tuple[NodeView, ...], width: int | None) -> str:
+def what_would_fit(
+    denial: Denial, offers: Offers, views: tuple[NodeView, ...], width: int | None, policy: TopologyPolicy
+) -> str:
     """What would have to change for this request to be kept; a clause without the final stop."""
+    request = offers.request
     if denial.code is RefusalCode.UNKNOWN_TYPE:
-        return "it would fit after pages of that size are added to a node"
+        return "pages of that size must be added to a node first"
+    if request.affinity is not None:
+        return _given(offers, views, request.affinity)
     if denial.code is RefusalCode.DOES_NOT_FIT:
         return _never(offers)
     own = NodeSet(denial.own)
     if denial.code is RefusalCode.HINTS_DISAGREE:
-        others = " and ".join(_wanted(offers.request))
+        others = " and ".join(_wanted(request))
         return (
             f"memory fits on {_nodes(own)}, but {others}; the policy best-effort would take what is nearest to both"
         )
     if denial.code in (RefusalCode.NOT_FEWEST, RefusalCode.NOT_SINGLE):
         return f"only {_nodes(own)} could hold it now{_why_not(denial, offers, own, width)}"
+    bounds = Bounds(policy, width, () if policy is TopologyPolicy.NONE else request.hints)
+    way = nearest(views, request.sizes, bounds)
+    near = "" if way is None else f"it would fit {way.place} with {way.more} there"
     together = offers.together()
-    near = _nearest(views, offers) if width == 1 else ""
-    if together is None:
-        return near or f"{_short(offers)} more must become free"
-    blocked = f"{_nodes(NodeSet(together))} would do but {_blockers(views, NodeSet(together))}"
-    return f"{blocked}; {near}" if near else blocked
+    if together is not None and (way is not None or bounds.admits(None, together.bit_count())):
+        blocked = f"{_nodes(NodeSet(together))} would do but {_blockers(views, NodeSet(together))}"
+        return f"{blocked}; {near}" if near else blocked
+    return near or _when_empty(offers, views, bounds)
+
+
+def _given(offers: Offers, views: tuple[NodeView, ...], nodes: NodeSet) -> str:
+    """For a request that may only use *nodes*: those of its pod, or those it has."""
+    members = [view for view in views if view.node in nodes]
+    head = f"no other nodes than {nodes.named} are open to it"
+    if not may_serve(members, nodes):
+        if len(members) < len(nodes) or any(view.exclusion in OUTSIDE for view in members):
+            return f"{head}, and not all of these are allowed for it"
+        return f"{head}, but {_blockers(views, nodes)}"
+    way = freed(views, offers.request.sizes, nodes)
+    if way is not None:
+        return f"{head}; it would fit {way.place} with {way.more} there"
+    most = {k: sum(view.allocatable.get(k, 0) for view in members) for k in offers.kinds}
+    short = {k: v for k, v in most.items() if v < offers.request.sizes[k]}
+    return f"{head}, and {'it' if len(nodes) == 1 else 'they'} can promise {amounts(short)} at most, even when empty"
+
+
+def _when_empty(offers: Offers, views: tuple[NodeView, ...], bounds: Bounds) -> str:
+    """What must end where no memory released beside it would help: groups first of all."""
+    if bounds.policy is TopologyPolicy.SINGLE_NUMA_NODE and bounds.width != 1:
+        return "no single node could ever hold it, and the policy single-numa-node allows one node only"
+    if not bounds.admits(None, bounds.width or 0):
+        return f"{' and '.join(_wanted(offers.request))}, and memory must be free on nodes that all of them prefer"
+    nodes = NodeSet(offers.when_empty(bounds.width or 0) or 0)
+    if not nodes:
+        return "more nodes must become empty"
+    groups = sorted({v.cells for v in views if v.node in nodes and len(v.cells) > 1})
+    if not groups:
+        held = any(v.assignments for v in views if v.node in nodes)
+        why = _blockers(views, nodes) if held else f"the kernel has less free there than {_nodes(nodes)} can promise"
+        return f"{_nodes(nodes)} would do when empty but {why}"
+    names = " and ".join(f"group {g}" for g in groups)
+    must = "must dissolve first" if len(groups) == 1 else "must dissolve first, all of them"
+    rest = NodeSet.from_ids(v.node for v in views if v.node in nodes and len(v.cells) == 1 and v.assignments)
+    also = f" and the single-node containers on {rest.named} must end" if rest else ""
+    if bounds.policy in (TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE):
+        count = "one node" if bounds.width == 1 else f"{bounds.width} nodes"
+        also += f", because the policy {bounds.policy} never joins a larger group for what {count} could hold"
+    return f"{_nodes(nodes)} would do when empty, for which {names} {must}{also}"
 
 
 def _never(offers: Offers) -> str:
@@ -153,7 +201,7 @@ def _wanted(request: Request) -> Iterable[str]:
     for provider in request.hints:
         if provider.hints is None:
             continue
-        sets = [_label(h.affinity) for h in provider.hints if h.affinity is not None and h.preferred]
+        sets = [h.affinity.named for h in provider.hints if h.affinity is not None and h.preferred]
         if sets:
             more = " …" if len(sets) > SPOKEN_NODES else ""
             yield f"{provider.resource} wants {' or '.join(sets[:SPOKEN_NODES])}{more}"
@@ -163,34 +211,14 @@ def _wanted(request: Request) -> Iterable[str]:
 
 def _why_not(denial: Denial, offers: Offers, own: NodeSet, width: int | None) -> str:
     if denial.code is RefusalCode.NOT_SINGLE:
-        return ", and the policy single-numa-node allows one node only; restricted or best-effort may take more"
+        fewest = width is not None and len(own) <= width and not offers.request.hints
+        others = "restricted or best-effort" if fewest else "best-effort"
+        return f", and the policy single-numa-node allows one node only; {others} would take it"
     count = "1 node" if width == 1 else f"{width} nodes"
     group = ", an existing group" if own.mask in offers.groups else ""
     return (
         f"{group}, and the policy restricted insists on {count}, which would do when empty; best-effort would take it"
     )
-
-
-def _short(offers: Offers) -> str:
-    have = [sum(max(0, v[t]) for v in offers.offered.values()) for t in range(len(offers.kinds))]
-    missing = {
-        k: offers.request.sizes[k] - h for k, h in zip(offers.kinds, have, strict=True) if h < offers.request.sizes[k]
-    }
-    return amounts(missing) if missing else "memory"
-
-
-def _nearest(views: tuple[NodeView, ...], offers: Offers) -> str:
-    """The single node that lacks least, and what it lacks."""
-    sizes = offers.request.sizes
-    best: tuple[int, NodeId, dict[MemoryType, int]] | None = None
-    for view in views:
-        if view.exclusion not in (Exclusion.NOT_ENOUGH_FREE, Exclusion.KERNEL_SHORT):
-            continue
-        lacks = {k: sizes[k] - min(f, view.kernel_free.get(k, f)) for k, f in view.free.items()}
-        lacks = {k: v for k, v in lacks.items() if v > 0}
-        if best is None or sum(lacks.values()) < best[0]:
-            best = sum(lacks.values()), view.node, lacks
-    return "" if best is None else f"it would fit on node {best[1]} with {amounts(best[2])} more free there"
 
 
 def _blockers(views: tuple[NodeView, ...], nodes: NodeSet) -> str:
@@ -201,13 +229,9 @@ def _blockers(views: tuple[NodeView, ...], nodes: NodeSet) -> str:
         both = "both hold" if len(held) == 2 and held == nodes else "hold" if len(held) > 1 else "holds"
         subject = "" if both == "both hold" else f"{_nodes(held)} "
         parts.append(f"{subject}{both} single-node containers")
-    parts += [f"nodes {g} are a group" for g in sorted(groups)]
+    parts += [f"{g.named} are a group" for g in sorted(groups)]
     return " and ".join(parts) or "the group rule forbids it"
 
 
-def _label(nodes: NodeSet) -> str:
-    return f"node {nodes}" if len(nodes) == 1 else f"nodes {nodes}"
-
-
 def _nodes(nodes: NodeSet) -> str:
-    return _label(nodes) if len(nodes) == 1 else f"{_label(nodes)} together"
+    return nodes.named if len(nodes) == 1 else f"{nodes.named} together"

@@ -11,10 +11,10 @@ import pytest
 
 from numapin.daemon.explain import decision_part
 from numapin.model.memory import MEMORY, Block, Books, MemoryType, Owner
-from numapin.model.nodeset import NodeId, NodeSet
+from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Explanation, Hint, Plan, ProviderHints, Refusal, Request, Rules, TopologyPolicy
 from numapin.planner.accounting import reserve
-from numapin.planner.explain import TIE_BREAKS, largest_on_one_node, node_verdict, remedies, why_sentences
+from numapin.planner.explain import TIE_BREAKS, largest_at_once, node_verdict, remedies, why_sentences
 from numapin.planner.placement import place
 from support.cases import random_case
 from support.checker import verdict, without_verdict
@@ -173,12 +173,12 @@ def test_remedies_are_true() -> None:
         if isinstance(answer, Plan):
             continue
         said = " | ".join(remedies(answer.explanation))
-        largest = largest_on_one_node(answer.explanation)
+        largest = largest_at_once(answer.explanation)
         if (found := re.search(r"limit of (\d+) bytes or less.* on node (\d+) now", said)) is not None:
             smaller += 1
             less = Request(**{**fields(request), "sizes": {**request.sizes, MEMORY: int(found[1])}})
 
-            assert largest == (NodeId(int(found[2])), int(found[1]))
+            assert largest == (NodeSet.of(int(found[2])), int(found[1]))
             assert isinstance(place(books, less, rules), Plan), said
         if (found := re.search(r"best-effort would take it now, on \w+ (\S+)$", said.split(" | ")[0])) is not None:
             others += 1

@@ -1,0 +1,134 @@
+"""
+What would make a refused request fit: the node or group that lacks least, and the smaller limit.
+
+Owns: the arithmetic behind every remedy, from the views of the nodes alone. Must never: name a change after which the
+request would be refused again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from numapin.model.memory import MEMORY, MemoryType
+from numapin.model.nodeset import NodeSet
+from numapin.model.plan import Exclusion, NodeView, ProviderHints, TopologyPolicy
+from numapin.planner.choice import combine
+
+OUTSIDE = (Exclusion.NOT_ALLOWED, Exclusion.MEMORYLESS)
+POD_AFFINITY = "nodes-of-its-pod"
+"""The tie-break's word when the nodes were given: decided with the pod's first container, or those it has already."""
+_LAX = (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT)
+_UNITS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a decision may choose: its policy, the fewest nodes that could ever do, and the other providers' hints."""
+
+    policy: TopologyPolicy
+    width: int | None
+    hints: Sequence[ProviderHints] = ()
+
+    def admits(self, nodes: NodeSet | None, count: int) -> bool:
+        """
+        True when memory that fits on *nodes* only would be admitted there; ``None`` is any set of *count* nodes.
+
+        What the others want of a set that is not known yet counts only where they can live with any.
+        """
+        if self.policy in _LAX:
+            return True
+        single = self.policy is TopologyPolicy.SINGLE_NUMA_NODE
+        if self.width is None or count > (1 if single else self.width):
+            return False
+        if not self.hints:
+            return True
+        entries, _ = combine(self.hints, single=single)
+        masks = [entry.mask for entry in entries if entry.agreed]
+        return None in masks or (nodes is not None and nodes.mask in masks)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """*lacks*, bytes by type, more free on *nodes* (one node, or one group as it is), and the request fits there."""
+
+    nodes: NodeSet
+    lacks: Mapping[MemoryType, int]
+
+    @property
+    def place(self) -> str:
+        """``on node 1`` or ``in group 0-1``."""
+        return f"on node {self.nodes}" if len(self.nodes) == 1 else f"in group {self.nodes}"
+
+    @property
+    def more(self) -> str:
+        """``2 GiB more free``, never less than what is lacking."""
+        kinds = sorted(self.lacks, key=lambda k: (k != MEMORY, k))
+        parts = [at_least(self.lacks[k]) + ("" if k == MEMORY else f" of {k}") for k in kinds]
+        return f"{' and '.join(parts)} more free"
+
+
+def nearest(views: Sequence[NodeView], sizes: Mapping[MemoryType, int], bounds: Bounds) -> Way | None:
+    """The node or existing group that would take the request if more were free there, and lacks least."""
+    ways = [
+        way
+        for nodes in _places(views)
+        if bounds.admits(nodes, len(nodes)) and (way := freed(views, sizes, nodes)) is not None and way.lacks
+    ]
+    return min(ways, key=lambda w: (sum(w.lacks.values()), len(w.nodes), w.nodes), default=None)
+
+
+def freed(views: Sequence[NodeView], sizes: Mapping[MemoryType, int], nodes: NodeSet) -> Way | None:
+    """What exactly *nodes* lack; ``None`` where freeing memory there is not enough (too small, group rule)."""
+    members = [v for v in views if v.node in nodes]
+    if not may_serve(members, nodes) or any(sum(v.allocatable.get(k, 0) for v in members) < sizes[k] for k in sizes):
+        return None
+    return Way(nodes, {k: size - have for k, size in sizes.items() if (have := free_of(members, k)) < size})
+
+
+def may_serve(members: Sequence[NodeView], nodes: NodeSet) -> bool:
+    """True when the group rule and the cgroups above let a request use exactly these nodes."""
+    if len(members) != len(nodes) or any(v.exclusion in OUTSIDE for v in members):
+        return False
+    if any(len(v.cells) > 1 for v in members):
+        apart = any(v.cells != nodes for v in members)
+    else:
+        apart = len(members) > 1 and any(v.assignments for v in members)
+    return not apart and any(v.normal for v in members)
+
+
+def free_of(members: Sequence[NodeView], kind: MemoryType) -> int:
+    """Bytes of *kind* that both the books and the kernel have free; inside a group only the sums count."""
+    if len(members) > 1 and any(len(v.cells) > 1 for v in members):
+        kernel = sum(v.kernel_free.get(kind, v.allocatable.get(kind, 0)) for v in members)
+        return min(sum(v.free.get(kind, 0) for v in members), kernel)
+    return sum(offered(v, kind) for v in members)
+
+
+def offered(view: NodeView, kind: MemoryType) -> int:
+    """Bytes of *kind* that both the books and the kernel have free on the node."""
+    free = view.free.get(kind, 0)
+    return min(free, view.kernel_free.get(kind, free))
+
+
+def _places(views: Sequence[NodeView]) -> Iterator[NodeSet]:
+    """Nodes in no group, and groups, each once."""
+    yield from dict.fromkeys(v.cells if len(v.cells) > 1 else NodeSet(1 << v.node) for v in views)
+
+
+def at_most(size_bytes: int) -> str:
+    """IEC text of three figures, rounded down, so that what it says does fit."""
+    return _rounded(size_bytes, up=False)
+
+
+def at_least(size_bytes: int) -> str:
+    """IEC text of three figures, rounded up, so that what it says is enough."""
+    return _rounded(size_bytes, up=True)
+
+
+def _rounded(size_bytes: int, *, up: bool) -> str:
+    for unit, factor in _UNITS:
+        if size_bytes >= factor:
+            scale = 100 if size_bytes < 10 * factor else 10 if size_bytes < 100 * factor else 1
+            return f"{(size_bytes * scale + (factor - 1) * up) // factor / scale:g} {unit}"
+    return f"{size_bytes} bytes"
