@@ -87,8 +87,8 @@ TIE_BREAKS: Mapping[str, str] = {
     ),
     "other-providers": "Why these nodes. The container's CPUs or devices decided among the sets that memory allows.",
     "nodes-of-its-pod": (
-        "Why these nodes. They were given: those of its pod (pod scope), decided with its first container, or those that it "
-        "has already while it runs. No others are open to it."
+        "Why these nodes. They were given: those of its pod (pod scope), decided with its first container, or "
+        "those it has already while it runs. No others are open to it."
     ),
     "already-assigned": (
         "Why these nodes. The container held the same sizes before and keeps its nodes, whatever the policy."

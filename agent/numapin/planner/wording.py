@@ -176,14 +176,14 @@ def _when_empty(offers: Offers, views: tuple[NodeView, ...], bounds: Bounds) -> 
         held = any(v.assignments for v in views if v.node in nodes)
         why = _blockers(views, nodes) if held else f"the kernel has less free there than {_nodes(nodes)} can promise"
         return f"{_nodes(nodes)} would do when empty but {why}"
-    names = " and ".join(f"group {g}" for g in groups)
-    must = "must dissolve first" if len(groups) == 1 else "must dissolve first, all of them"
+    many = len(groups) > SPOKEN_NODES
+    names = f"{len(groups)} groups" if many else " and ".join(f"group {g}" for g in groups)
     rest = NodeSet.from_ids(v.node for v in views if v.node in nodes and len(v.cells) == 1 and v.assignments)
     also = f" and the single-node containers on {rest.named} must end" if rest else ""
     if bounds.policy in (TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE):
         count = "one node" if bounds.width == 1 else f"{bounds.width} nodes"
         also += f", because the policy {bounds.policy} never joins a larger group for what {count} could hold"
-    return f"{_nodes(nodes)} would do when empty, for which {names} {must}{also}"
+    return f"{_nodes(nodes)} would do when empty, for which {names} must dissolve first{also}"
 
 
 def _never(offers: Offers) -> str:
@@ -229,7 +229,10 @@ def _blockers(views: tuple[NodeView, ...], nodes: NodeSet) -> str:
         both = "both hold" if len(held) == 2 and held == nodes else "hold" if len(held) > 1 else "holds"
         subject = "" if both == "both hold" else f"{_nodes(held)} "
         parts.append(f"{subject}{both} single-node containers")
-    parts += [f"{g.named} are a group" for g in sorted(groups)]
+    if len(groups) > SPOKEN_NODES:
+        parts.append(f"{len(groups)} groups are tied there")
+    else:
+        parts += [f"{g.named} are a group" for g in sorted(groups)]
     return " and ".join(parts) or "the group rule forbids it"
 
 
