@@ -295,7 +295,7 @@ class Admission:
     ) -> Decision:
         if pin is not None:
             # It grew beyond its nodes: the old promise and the pin stay, the wish is named.
-            message = f"keeps nodes {pin.nodes} with the old size; the new size is refused: {refusal.message}"
+            wish = f"keeps nodes {pin.nodes} with the old size; the new size is refused: {refusal.message}"
             held_back = pin.phase is Phase.DEFERRED
             written = record.mems == pin.nodes
             if written and pin.phase is Phase.PLANNED:
@@ -304,10 +304,10 @@ class Admission:
                 record,
                 verdict,
                 ContainerState.DEFERRED if held_back else ContainerState.PINNED,
-                message,
+                "; ".join(filter(None, (pin.message if held_back else "", wish))),
                 pin.nodes,
+                wish=wish,
             )
-            view.wants_more = True
             return Decision(view, pin=not held_back and not written and not self.dry_run)
         self.ledger.refuse(
             record.cgroup,
@@ -345,8 +345,6 @@ class Admission:
             if self.ledger.pins[record.cgroup].phase is not Phase.VERIFIED:
                 self.ledger.update_pin(record.cgroup, phase=Phase.VERIFIED)
             return Decision(Tracked(record, verdict, ContainerState.PINNED, "", plan.nodes))
-        if not self.dry_run:
-            self.ledger.will_enable(record.cpuset_missing)
         state = ContainerState.WOULD_PIN if self.dry_run else ContainerState.PINNING
         return Decision(Tracked(record, verdict, state, "", plan.nodes), pin=not self.dry_run)
 

@@ -395,8 +395,8 @@ class Agent:
         for view in self._views.in_state(ContainerState.DEFERRED, ContainerState.LOST):
             self._delivery.write(view, self.machine)
         if self.machine.config.retry_refused:
-            waiting = [v for v in self.views.values() if v.state is ContainerState.REFUSED or v.wants_more]
-            refused = [v.record.cgroup for v in waiting]
+            waiting = [v for v in self.views.values() if v.state is ContainerState.REFUSED or v.wish]
+            refused = [v.record.cgroup for v in waiting if v.state is not ContainerState.PINNING]
             self._admit([r for r in map(self._found.inspect, refused) if r is not None])
 
     def _name_misfits(self) -> None:

@@ -7,7 +7,6 @@ Owns: when a pin is held back, and what a failed write does to the promise. Must
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 from typing import Protocol
 
 from numapin.daemon.enabling import Enabler, enable_for
@@ -139,13 +138,12 @@ class Delivery:
             return self._defer(view, short)
         try:
             self._note_children(view, cgroup)
+            problem = enable_for(view, cgroup, self._enable, self._ledger, self._reporter.log)
         except CheckpointError as exc:
             return self._defer(view, str(exc))
-        if view.record.cpuset_missing:
-            if problem := enable_for(view, cgroup, self._enable, self._ledger, self._reporter.log):
-                self._give_back(view, problem)
-                return True
-            view.record = replace(view.record, cpuset_missing=())
+        if problem:
+            self._give_back(view, problem)
+            return True
         view.state, view.message = ContainerState.PINNING, ""
         self.undo.cancel(view.record.cgroup)
         self._drift.watch_mems(view.record.cgroup)  # before the write: who writes after us is seen then
@@ -172,9 +170,10 @@ class Delivery:
                     self._ledger.save()
 
     def _defer(self, view: Tracked, message: str, state: ContainerState = ContainerState.DEFERRED) -> bool:
-        if (view.state, view.message) == (state, message):
+        shown = "; ".join(filter(None, (message, view.wish)))
+        if (view.state, view.message) == (state, shown):
             return False  # known, and noted
-        view.state, view.message = state, message
+        view.state, view.message = state, shown
         self._ledger.update_pin(view.record.cgroup, phase=Phase.DEFERRED, message=message)
         self._reporter.container(view)
         return False
@@ -195,7 +194,7 @@ class Delivery:
             return
         seen, pin = outcome.verification, self._ledger.pins.get(path)
         if seen is not None and seen.ok:
-            notes = [*notes_of_v1(view, pin, migrate=self._migrate), view.contest]
+            notes = [*notes_of_v1(view, pin, migrate=self._migrate), view.contest, view.wish]
             view.state, view.message = ContainerState.PINNED, "; ".join(filter(None, notes))
             counters.pins += 1
             self._keep_masks(path, outcome)

@@ -37,7 +37,7 @@ class Ledger:
     one succeeds; while it stands, no new promise is made. ``held``: the file could not be read at the start, so
     nothing may be promised or saved before it can. ``neighbour`` is what another memory manager holds: in the
     books, so that it is not promised twice, and never on disk. ``short`` names what of it we had promised already.
-    ``enabled`` are cgroups in which we enabled cpuset, or are about to.
+    ``enabled`` are cgroups in which we enabled cpuset, or are doing so.
     """
 
     def __init__(self, file: CheckpointFile | None, *, policy: str, boot_id: str, clock: Clock, books: Books) -> None:

@@ -112,7 +112,8 @@ def facts(record: ContainerRecord) -> tuple[object, ...]:
         record.limits,
         record.pod_limits,
         record.parent_mems,
-        record.doubts,
+        () if record.cpuset_missing and len(record.doubts) == 1 else record.doubts,  # decided as if it had cpuset
+        record.cpuset_missing,
         record.name,
         record.kind,
         record.oci,

@@ -54,6 +54,7 @@ class DriftCause(StrEnum):
 
 
 NO_NODES = NodeSet()
+NEVER_TRIED = (0, "")
 
 
 @dataclass(slots=True)
@@ -73,8 +74,12 @@ class Tracked:
     repairs: int = 0
     repair_cause: DriftCause | None = None
     """Of the latest repair."""
-    wants_more: bool = False
-    """Its size was raised beyond what its nodes could give; tried again like a refused one."""
+    wish: str = ""
+    """A sentence while its size is raised beyond what its nodes could give; tried again like a refused one."""
+    not_enabled: tuple[int, str] = NEVER_TRIED
+    """How often in succession cpuset could not be enabled above it, and why last (`numapin.daemon.enabling`)."""
+    decided_ns: int = 0
+    """When this view was made, monotonic."""
     contest: str = ""
     """A sentence while its repairs are slowed down."""
     left: Mapping[NodeId, int] = field(default_factory=dict)
@@ -94,6 +99,9 @@ class Tracked:
         self.repairs, self.repair_cause, self.contest = old.repairs, old.repair_cause, old.contest
         self.unit_note, self.seen_ns, self.said = old.unit_note, old.seen_ns, old.said
         self.left = old.left if self.nodes == old.nodes else {}
+        self.not_enabled = old.not_enabled
+        if self.wish and self.state is ContainerState.DEFERRED and old.state is ContainerState.LOST:
+            self.state = old.state  # a larger size that is refused says nothing of why the pin is held back
 
     def close(self) -> None:
         """Let go of the open directory."""

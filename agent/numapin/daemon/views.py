@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from numapin.daemon.admission import Decision
+from numapin.daemon.enabling import pause_ns
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.presence import facts
@@ -38,9 +39,9 @@ class Views:
     def needs_decision(self, record: ContainerRecord, kubelet: Beside | None) -> bool:
         """True for a new container, and for one with other facts than at its last decision."""
         view = self.known.get(record.cgroup)
-        if view is None or view.record.inode != record.inode or view.state is ContainerState.FAILED:
+        if view is None or view.record.inode != record.inode or record.cgroup in self._unsaved:
             return True
-        if record.cgroup in self._unsaved:
+        if view.state is ContainerState.FAILED and self._clock.monotonic_ns() - view.decided_ns >= pause_ns(view):
             return True
         if view.state is ContainerState.FOREIGN and record.mems != view.record.mems:
             return True
@@ -60,6 +61,7 @@ class Views:
     def show(self, view: Tracked, *, first_pass: bool) -> None:
         """Make *view* its container's view. In the *first_pass* nobody knows since when a container is there."""
         path, old = view.record.cgroup, self.known.get(view.record.cgroup)
+        view.decided_ns = self._clock.monotonic_ns()
         if old is not None and old.record.inode == view.record.inode:
             view.follow(old)
         else:

@@ -35,6 +35,8 @@ def missing_cpuset(hierarchy: Hierarchy, path: str) -> tuple[str, ...]:
     """
     Cgroups above *path* on v2 whose ``cgroup.subtree_control`` lacks cpuset, from the top down; empty on v1.
 
+    All of them, whatever root is configured: a cgroup has no controller that the one above it does not enable.
+
     Raises:
         KernelReadError: Unreadable.
 

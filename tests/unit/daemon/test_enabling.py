@@ -19,6 +19,7 @@ from numapin.model.checkpoint import Phase
 from numapin.model.errors import CpusetNotEnabled
 from support.cgroup_trees import GIB, oci, write_files
 from support.daemon import BARE, BOOT, Host, cid, docker
+from support.machines import MIB, Node, write_machine
 
 ON = replace(BARE, enable_cpuset=True)
 SLICE = "/odd.slice"
@@ -209,6 +210,134 @@ def test_a_refusal_of_the_kernel(kernel: Kernel) -> None:
     kernel.refuses = 0
     host.agent.full_pass()
     assert (host.states(), host.reserved()) == ({path: "pinned"}, {0: 2})
+
+
+def test_a_refusal_for_good_is_said_once(kernel: Kernel) -> None:
+    """It is tried with the next pass and then less and less often: no line with each pass, and hardly a save."""
+    paths = [kernel.run(number) for number in (1, 2, 3)]
+    host, kernel.refuses = kernel.host, errno.EBUSY
+    host.start()
+    host.agent.flush()
+    said = host.log.events()
+    cost = []
+    for _ in range(4):
+        tries, saves = len(kernel.asked), host.agent.ledger.saves
+        host.agent.full_pass()
+        host.agent.flush()
+        cost.append((len(kernel.asked) - tries, host.agent.ledger.saves > saves))
+    host.clock.advance(ns=60_000_000_000)
+    host.agent.full_pass()
+
+    assert host.states() == dict.fromkeys(paths, "failed")
+    assert (said.count("cpuset_enabling"), said.count("cpuset_not_enabled")) == (3, 3)
+    assert host.log.events() == said
+    assert cost == [(3, True), (0, False), (0, False), (0, False)]
+    assert len(kernel.asked) == 9
+    host.sound()
+
+
+def test_a_refusal_of_long_standing_ends(kernel: Kernel) -> None:
+    """However often it was refused, ten minutes later at most it is tried; enabled by hand it is pinned at once."""
+    first = kernel.run(1)
+    host, kernel.refuses = kernel.host, errno.EBUSY
+    host.start()
+    for _ in range(20):
+        host.clock.advance(ns=600_000_000_000)
+        host.agent.full_pass()
+    assert len(kernel.asked) == 21
+    host.put(SLICE, {"cgroup.subtree_control": "cpuset cpu memory pids\n"})
+    host.put(first, {"cpuset.mems": "\n", "cpuset.mems.effective": "0\n", "cpuset.cpus": "\n"})
+    host.agent.full_pass()
+
+    assert host.states() == {first: "pinned"}
+    assert len(kernel.asked) == 21
+    assert kernel.findings().get("cpuset-enabled") is None
+    kernel.lacks(SLICE)
+    kernel.bare(first)
+    host.agent.full_pass()
+    host.agent.full_pass()
+    assert len(kernel.asked) == 23  # another refusal, from the beginning
+
+
+def without_room(root: Path) -> tuple[Kernel, str]:
+    """A host whose only container waits, cpuset missing, for room on the only node it may have."""
+    nodes = [Node(0, "0-1", 10 * GIB, free=255 * MIB), Node(1, "2-3", GIB, free=GIB)]
+    kernel = Kernel(root, nodes=nodes)
+    kernel.host.tree.add(SLICE)
+    kernel.lacks(SLICE)
+    path = kernel.run()
+    kernel.host.holds(path, {0: 0, 1: 600 * MIB})
+    kernel.host.start()
+    kernel.host.agent.flush()
+    return kernel, path
+
+
+def test_a_pin_that_waits_enables_nothing_and_says_so(tmp_path: Path) -> None:
+    """While there is no room the controller is not touched, so neither status nor checkpoint ever claim it."""
+    kernel, path = without_room(tmp_path)
+    host = kernel.host
+    waits = host.states(), kernel.findings().get("cpuset-enabled"), host.saved().cpuset_enabled
+    host.remove(path)
+    host.agent.on_removed([path])
+    host.agent.full_pass()
+
+    assert waits == ({path: "deferred"}, None, ())
+    assert (kernel.asked, kernel.findings().get("cpuset-enabled")) == ([], None)
+
+
+def test_not_before_it_is_on_disk(tmp_path: Path) -> None:
+    """A disk that is full when the pin's turn comes holds it back; it is enabled when that is over."""
+    kernel, path = without_room(tmp_path)
+    host = kernel.host
+    directory = host.file.path.parent
+    directory.rename(tmp_path / "away")
+    directory.write_text("")  # a file has the directory's place
+    write_machine(tmp_path, [replace(host.nodes[0], free=9 * GIB), host.nodes[1]])
+    host.agent.full_pass()
+    refused = host.states(), list(kernel.asked), host.agent.ledger.enabled
+    directory.unlink()
+    (tmp_path / "away").rename(directory)
+    host.agent.flush()
+    host.agent.full_pass()
+    host.wait_for_writes()
+
+    assert refused == ({path: "deferred"}, [], frozenset())
+    assert (host.states(), kernel.asked) == ({path: "pinned"}, [path])
+    assert host.agent.ledger.enabled == {SLICE}
+
+
+def test_somebody_else_was_quicker(kernel: Kernel) -> None:
+    """What another program enabled since the look is not claimed."""
+    path = kernel.run()
+    host = kernel.host
+
+    def quicker(cgroup: Cgroup) -> Enabled:
+        kernel.enable(cgroup)
+        return Enabled()
+
+    host.enable = quicker
+    host.start()
+
+    assert host.states() == {path: "pinned"}
+    assert host.agent.ledger.enabled == frozenset()
+
+
+def test_above_the_configured_root_too(tmp_path: Path) -> None:
+    """The way down begins at the hierarchy's top, not at ``cgroup.root``: the kernel enables it only top-down."""
+    top = "/lxc.payload.x/inner"
+    host = Host(tmp_path, config=replace(ON, cgroup_root=top))
+    path = host.guaranteed(f"{top}/odd.slice/docker-{cid(1)}.scope", 2)
+    for name in FILES:
+        (host.tree.cpuset / path[1:] / name).unlink()
+    above = ["/lxc.payload.x", top, f"{top}/odd.slice"]
+    for cgroup in above:
+        host.put(cgroup, {"cgroup.subtree_control": "cpu\n", "cgroup.controllers": "cpuset cpu\n"})
+    host.put(path, {"cgroup.controllers": "cpuset\n"})
+    host.start()
+    written = [(host.tree.cpuset / c[1:] / "cgroup.subtree_control").read_text().strip() for c in above]
+
+    assert written == ["+cpuset"] * 3
+    assert host.log.facts("cpuset_enabled")["paths"] == above
 
 
 def test_two_containers_of_one_slice(kernel: Kernel) -> None:
