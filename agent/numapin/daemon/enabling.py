@@ -64,8 +64,7 @@ def enable_for(view: Tracked, cgroup: Cgroup, enable: Enabler, ledger: Ledger, l
         view.not_enabled = NEVER_TRIED
         return ""
     new = frozenset(missing) - ledger.enabled
-    if new:
-        ledger.will_enable(new)
+    if ledger.will_enable(new):
         try:
             ledger.save()
         except CheckpointError:

@@ -55,6 +55,7 @@ class Ledger:
         self.neighbour: Mapping[Owner, tuple[Block, ...]] = {}
         self.short: tuple[str, ...] = ()
         self._clock = clock
+        self._enabled_on_disk: frozenset[str] = frozenset()
 
     def adopt(self, checkpoint: Checkpoint) -> None:
         """Take over what an earlier run promised; the caller then drops what is gone and rebases."""
@@ -109,6 +110,7 @@ class Ledger:
                 self.save_error = exc
                 raise
             self.saves += 1
+            self._enabled_on_disk = self.enabled
         self.save_error = None
         self.dirty = False
 
@@ -137,9 +139,11 @@ class Ledger:
         if (pin := self.pins.get(cgroup)) is not None:
             self.set_pin(replace(pin, **changes))  # type: ignore[arg-type]  # names are PinRecord's
 
-    def will_enable(self, paths: Iterable[str]) -> None:
-        """Note cgroups in which cpuset is about to be enabled, to be saved before that is done."""
-        self._set_enabled(self.enabled.union(paths))
+    def will_enable(self, paths: Iterable[str]) -> bool:
+        """Note cgroups in which cpuset is about to be enabled; true when that must be saved before it is done."""
+        wanted = frozenset(paths)
+        self._set_enabled(self.enabled | wanted)
+        return not wanted <= self._enabled_on_disk
 
     def not_enabled(self, paths: Iterable[str]) -> None:
         """cpuset was not enabled in these after all, or they went."""
