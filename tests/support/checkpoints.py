@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from numapin.model.checkpoint import Checkpoint, Phase, PinRecord, RefusalRecord
+from numapin.model.checkpoint import Checkpoint, Phase, PinRecord, RefusalRecord, Restored
 from numapin.model.container import ContainerId, Runtime
 from numapin.model.memory import MEMORY, Block, Books, MemoryTable, MemoryType, NodeMap, NodeState, Owner, hugepages
 from numapin.model.nodeset import NodeId, NodeSet
@@ -193,6 +193,9 @@ _refusals = st.builds(
 )
 
 
+_restored = st.builds(Restored, inode=_bytes, mems=st.lists(_node_sets, max_size=3).map(tuple), follows=st.booleans())
+
+
 @st.composite
 def checkpoints(draw: st.DrawFn) -> Checkpoint:
     """Any checkpoint that can be written, sound or not."""
@@ -207,4 +210,5 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
         ),
         containers={p.cgroup: p for p in pins},
         refusals=draw(st.dictionaries(_cgroups, _refusals, max_size=2)),
+        restored=draw(st.dictionaries(_cgroups, _restored, max_size=2)),
     )

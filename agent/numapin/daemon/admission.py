@@ -6,17 +6,19 @@ Owns: which rule applies to whom. Must never: write a cgroup or the disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from numapin.daemon.config import Config
 from numapin.daemon.enabling import may_enable, why_not
 from numapin.daemon.holdings import Before, Holdings
+from numapin.daemon.inherited import about_to_get, as_it_stands, is_restored
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.machine import Machine
 from numapin.daemon.tracked import ContainerState, Tracked
-from numapin.model.checkpoint import Phase, PinRecord, RefusalRecord
+from numapin.daemon.undo import ALL_RELEASED
+from numapin.model.checkpoint import Phase, PinRecord, RefusalRecord, Restored
 from numapin.model.container import Classification, ContainerKind, ContainerRecord, QosClass
 from numapin.model.kubelet import Hands
 from numapin.model.memory import Books, Owner
@@ -34,12 +36,14 @@ class Decision:
     """
     The container's new view, and what to do in the cgroup.
 
-    ``pin`` asks for its nodes to be written; ``unpin`` for the value before our first write to be restored.
+    ``pin`` asks for its nodes to be written; ``unpin`` for the value before our first write to be restored;
+    ``follow`` for the parent's nodes in place of those that an earlier undo left.
     """
 
     view: Tracked
     pin: bool = False
     unpin: PinRecord | None = None
+    follow: NodeSet | None = None
 
 
 def classify_record(record: ContainerRecord, config: Config) -> Classification:
@@ -54,16 +58,16 @@ def may_be_managed(record: ContainerRecord, config: Config) -> bool:
     return record.kind is ContainerKind.CONTAINER
 
 
-def foreign_mems(record: ContainerRecord, ours: PinRecord | None) -> NodeSet | None:
+def foreign_mems(record: ContainerRecord, ours: PinRecord | None, restored: Mapping[str, Restored]) -> NodeSet | None:
     """
     Nodes that somebody else chose for this container, or ``None``.
 
     Either its OCI document names them, or its cgroup has a value of its own that neither we nor the parent gave
-    (cgroup v1 copies the parent's value, v2 leaves it empty).
+    (cgroup v1 copies the parent's value, v2 leaves it empty). *restored* are values that we put back.
     """
     if record.oci is not None and record.oci.mems is not None:
         return record.oci.mems
-    if ours is not None or not record.mems or record.mems == record.parent_mems:
+    if ours is not None or not record.mems or record.mems == record.parent_mems or is_restored(record, restored):
         return None
     return record.mems
 
@@ -98,6 +102,27 @@ class Admission:
 
         *holdings* is what the container has already: its memory only breaks ties, its huge pages count as free.
         """
+        pin, known = self.ledger.pins.get(record.cgroup), self.ledger.restored.get(record.cgroup)
+        pinned = pin is not None and pin.inode == record.inode and pin.phase is not Phase.FOREIGN
+        if known is not None and not pinned and not record.doubts:
+            self.ledger.set_restored(record.cgroup, as_it_stands(known, record, self.machine.topology.with_memory))
+        decision = self._decide(record, holdings)
+        return replace(decision, follow=self._to_follow(decision))
+
+    def _to_follow(self, decision: Decision) -> NodeSet | None:
+        """The parent's nodes, where they grew beyond a value that only stands because the kernel keeps it there."""
+        record, known = decision.view.record, self.ledger.restored.get(decision.view.record.cgroup)
+        if known is None or not known.follows or record.parent_mems.issubset(record.mems) or self.dry_run:
+            return None
+        if decision.pin or decision.unpin is not None or record.cgroup in self.ledger.pins or record.doubts:
+            return None
+        others = decision.view.state is ContainerState.FOREIGN or self._released(record) == ALL_RELEASED
+        if others or not is_restored(record, self.ledger.restored):
+            return None
+        self.ledger.set_restored(record.cgroup, about_to_get(known, record.parent_mems))
+        return record.parent_mems
+
+    def _decide(self, record: ContainerRecord, holdings: Holdings | None) -> Decision:
         verdict = classify_record(record, self.machine.config)
         pin = self.ledger.pins.get(record.cgroup)
         if pin is not None and pin.inode != record.inode:  # another container under the same path
@@ -125,7 +150,7 @@ class Admission:
         if not verdict.request:
             return self._doubt(record, verdict, pin, verdict.reason)
         ours = pin if pin is not None and pin.phase is not Phase.FOREIGN else None
-        theirs = foreign_mems(record, ours)
+        theirs = foreign_mems(record, ours, self.ledger.restored)
         before = None if ours is not None or self.kubelet is None else self.kubelet.handed_over(record)
         if theirs is not None and before is None:
             return self._account(record, verdict, pin, theirs)
@@ -175,7 +200,7 @@ class Admission:
         """
         guaranteed = verdict.qos is QosClass.GUARANTEED and may_be_managed(record, self.machine.config)
         if guaranteed and kubelet.hands is Hands.UNKNOWN:
-            theirs = foreign_mems(record, None)
+            theirs = foreign_mems(record, None, self.ledger.restored)
             if verdict.request and theirs is not None:
                 return replace(self._account(record, verdict, pin, theirs, kubelet.message(record)), unpin=None)
             if record.doubts and pin is not None:
@@ -368,6 +393,13 @@ class Admission:
             return Owner(record.cgroup, record.cgroup)
         return owner
 
+    def _original_mems(self, record: ContainerRecord) -> NodeSet:
+        """What an undo shall bring back; what an earlier undo left in place of inheriting is no value of its own."""
+        known = self.ledger.restored.get(record.cgroup)
+        if known is not None and known.follows and is_restored(record, self.ledger.restored):
+            return NodeSet()
+        return record.mems
+
     def _pin_record(
         self,
         record: ContainerRecord,
@@ -387,7 +419,7 @@ class Admission:
             owner=owner,
             phase=phase,
             nodes=nodes,
-            original_mems=record.mems,
+            original_mems=self._original_mems(record),
             explanation=plan.explanation if plan is not None else None,
             message=message,
             ended_ns=None,

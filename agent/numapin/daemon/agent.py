@@ -15,6 +15,7 @@ from numapin.daemon.delivery import Delivery, DriftWatch
 from numapin.daemon.drift import Repairs
 from numapin.daemon.enabling import Enabler
 from numapin.daemon.holdings import Holdings, asks_hugepages
+from numapin.daemon.inherited import Following
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.leftovers import Leftovers
@@ -81,6 +82,7 @@ class Agent:
             enable=enable,
         )
         self.undo = self._delivery.undo
+        self._following = Following(finder=finder, writer=writer, ledger=ledger, log=reporter.log)
         self._repairs = Repairs(
             write=lambda view: self._delivery.write(view, self.machine), clock=clock, reporter=reporter
         )
@@ -153,6 +155,8 @@ class Agent:
         self._admit([r for r in records if self._views.needs_decision(r, self.kubelet)])
         self._retry(everything=True)
         self.ledger.not_enabled([path for path in self.ledger.enabled if not self._found.exists(path)])
+        for path in [path for path in self.ledger.restored if not self._found.exists(path)]:
+            self.ledger.set_restored(path, None)
         if self._adopted:
             self._adopted = False
             self._name_misfits()  # not before: a container may have come back with another size
@@ -341,7 +345,7 @@ class Agent:
             pin = self.ledger.pins.get(record.cgroup)
             if pin is not None and pin.inode == record.inode:
                 return 0
-            return 1 if foreign_mems(record, None) is not None else 2
+            return 1 if foreign_mems(record, None, self.ledger.restored) is not None else 2
 
         return sorted(records, key=rank)
 
@@ -364,6 +368,8 @@ class Agent:
             ends = self.ledger.pins.get(view.record.cgroup) is decision.unpin
             self._delivery.restore(view, decision.unpin, ends=ends)
             self._released = True
+        if decision.follow is not None:
+            self._following.write(view, decision.follow)
         if decision.pin:
             self._delivery.write(view, self.machine)
             self._released |= view.state is ContainerState.FAILED

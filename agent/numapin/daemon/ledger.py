@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from numapin.kernel.clock import Clock
-from numapin.model.checkpoint import Checkpoint, PinRecord, RefusalRecord
+from numapin.model.checkpoint import Checkpoint, PinRecord, RefusalRecord, Restored
 from numapin.model.errors import CheckpointError, CheckpointUnreadable, CheckpointUnwritable
 from numapin.model.memory import Block, Books, NodeMap, Owner
 from numapin.planner.accounting import rebase, release
@@ -26,6 +26,7 @@ class Mark:
     pins: dict[str, PinRecord]
     refusals: dict[str, RefusalRecord]
     enabled: frozenset[str]
+    restored: dict[str, Restored]
     dirty: bool
 
 
@@ -37,7 +38,8 @@ class Ledger:
     one succeeds; while it stands, no new promise is made. ``held``: the file could not be read at the start, so
     nothing may be promised or saved before it can. ``neighbour`` is what another memory manager holds: in the
     books, so that it is not promised twice, and never on disk. ``short`` names what of it we had promised already.
-    ``enabled`` are cgroups in which we enabled cpuset, or are doing so.
+    ``enabled`` are cgroups in which we enabled cpuset, or are doing so; ``restored`` those whose own value may be
+    one that we put back.
     """
 
     def __init__(self, file: CheckpointFile | None, *, policy: str, boot_id: str, clock: Clock, books: Books) -> None:
@@ -48,6 +50,7 @@ class Ledger:
         self.pins: dict[str, PinRecord] = {}
         self.refusals: dict[str, RefusalRecord] = {}
         self.enabled: frozenset[str] = frozenset()
+        self.restored: dict[str, Restored] = {}
         self.dirty = False
         self.save_error: CheckpointError | None = None
         self.held = False
@@ -62,7 +65,9 @@ class Ledger:
         self.books, self.short = account_neighbour(checkpoint.books, self.neighbour)
         self.pins = dict(checkpoint.containers)
         self.refusals = dict(checkpoint.refusals)
-        self.enabled = frozenset(checkpoint.cpuset_enabled) if checkpoint.boot_id == self.boot_id else frozenset()
+        same_boot = checkpoint.boot_id == self.boot_id
+        self.enabled = frozenset(checkpoint.cpuset_enabled) if same_boot else frozenset()
+        self.restored = dict(checkpoint.restored) if same_boot else {}
 
     def hold(self, error: CheckpointUnreadable) -> None:
         """What an earlier run promised is in the file and cannot be read: nothing is promised until `resume`."""
@@ -74,12 +79,12 @@ class Ledger:
 
     def mark(self) -> Mark:
         """Remember the present promises before a batch of decisions."""
-        return Mark(self.books, dict(self.pins), dict(self.refusals), self.enabled, self.dirty)
+        return Mark(self.books, dict(self.pins), dict(self.refusals), self.enabled, dict(self.restored), self.dirty)
 
     def undo(self, mark: Mark) -> None:
         """Forget every change since *mark*."""
         self.books, self.pins, self.refusals = mark.books, dict(mark.pins), dict(mark.refusals)
-        self.enabled, self.dirty = mark.enabled, mark.dirty
+        self.enabled, self.restored, self.dirty = mark.enabled, dict(mark.restored), mark.dirty
 
     def snapshot(self) -> Checkpoint:
         """The value that the file would hold now."""
@@ -91,6 +96,7 @@ class Ledger:
             containers=dict(self.pins),
             refusals=dict(self.refusals),
             cpuset_enabled=tuple(sorted(self.enabled)),
+            restored=dict(self.restored),
         )
 
     def save(self) -> None:
@@ -152,6 +158,16 @@ class Ledger:
     def _set_enabled(self, paths: frozenset[str]) -> None:
         self.dirty |= paths != self.enabled
         self.enabled = paths
+
+    def set_restored(self, cgroup: str, restored: Restored | None) -> None:
+        """Note that a value of ours that is no pin stands in a cgroup, or shall; ``None``: none does."""
+        if self.restored.get(cgroup) == restored:
+            return
+        if restored is None:
+            del self.restored[cgroup]
+        else:
+            self.restored[cgroup] = restored
+        self.dirty = True
 
     def refuse(self, cgroup: str, refusal: RefusalRecord) -> None:
         """Note a refusal; the container has no promise."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from numapin import API_VERSION
 from numapin.daemon.agent import Agent
 from numapin.daemon.explain import find_container
+from numapin.daemon.inherited import restored_by
 from numapin.daemon.logs import Log
 from numapin.daemon.pinning import WriteJob, perform
 from numapin.daemon.standing import LEFT, Whose, restore_of, restore_problem, what_stands
@@ -25,7 +26,7 @@ from numapin.kernel.clock import Clock
 from numapin.kernel.discovery import Discovery
 from numapin.kernel.files import read_optional
 from numapin.kernel.systemd import Systemd, unit_of
-from numapin.model.checkpoint import Checkpoint, Phase, PinRecord
+from numapin.model.checkpoint import Checkpoint, Phase, PinRecord, Restored
 from numapin.model.errors import CgroupGone, ExitStatus, KernelError, RequestFailed
 from numapin.model.nodeset import NodeSet
 from numapin.planner.accounting import release
@@ -134,9 +135,12 @@ def release_offline(root: Path, state: Path, lock: Path, *, why: str, clock: Clo
         boot_id = (read_optional(root / "proc/sys/kernel/random/boot_id") or "").strip()
         ours = [p for p in checkpoint.containers.values() if p.phase is not Phase.FOREIGN]
         living = [p for p in ours if p.ended_ns is None] if checkpoint.boot_id == boot_id else []
-        rows = [_restore(root, pin, clock) for pin in sorted(living, key=lambda p: p.cgroup)] if living else []
+        done = [_restore(root, pin, clock) for pin in sorted(living, key=lambda p: p.cgroup)] if living else []
+        rows = [row for row, _ in done]
         failed = {str(row["cgroup"]) for row in rows if row["problem"]}
-        file.save(_without(checkpoint, [p for p in ours if p.cgroup not in failed], clock))
+        left = _without(checkpoint, [p for p in ours if p.cgroup not in failed], clock)
+        same_boot = checkpoint.boot_id == boot_id
+        file.save(replace(left, restored=_restored(checkpoint, done) if same_boot else {}))
         enabled = checkpoint.cpuset_enabled if checkpoint.boot_id == boot_id else ()
         return _document(source | {"found": True}, True, rows, enabled)
 
@@ -151,7 +155,7 @@ def release_unreachable(
     same_boot = checkpoint.boot_id == boot_id
     pins = [p for p in checkpoint.containers.values() if same_boot and p.ended_ns is None and not reachable(p.cgroup)]
     for pin in [p for p in pins if p.phase is not Phase.FOREIGN]:
-        row = _restore(root, pin, clock)
+        row, _ = _restore(root, pin, clock)
         say = log.warning if row["problem"] else log.info
         reason = row["problem"] or row["message"] or "outside of cgroup.root now"
         facts = {"container_id": pin.container_id, "cgroup": pin.cgroup, "mems": row["mems"]}
@@ -174,11 +178,18 @@ def _without(checkpoint: Checkpoint, pins: list[PinRecord], clock: Clock) -> Che
         books=release(checkpoint.books, *owners),
         containers=left,
         cpuset_enabled=checkpoint.cpuset_enabled,
+        restored=checkpoint.restored,
     )
 
 
-def _restore(root: Path, pin: PinRecord, clock: Clock) -> Row:
-    """Put one cgroup back as the daemon would."""
+def _restored(checkpoint: Checkpoint, done: Sequence[tuple[Row, Restored | None]]) -> dict[str, Restored]:
+    """The values that were put back, by cgroup: whoever finds them later shall not take them for a choice."""
+    found = {str(row["cgroup"]): left for row, left in done if left is not None}
+    return {**checkpoint.restored, **found}
+
+
+def _restore(root: Path, pin: PinRecord, clock: Clock) -> tuple[Row, Restored | None]:
+    """Put one cgroup back as the daemon would; what stands there since, if it is the value of before."""
     hierarchy = find_hierarchy(root)
     v1 = hierarchy.version is CgroupVersion.V1
     row: Row = {
@@ -191,7 +202,7 @@ def _restore(root: Path, pin: PinRecord, clock: Clock) -> Row:
         "problem": None,
         "message": "",
     }
-    discovery = Discovery(hierarchy, root)
+    discovery, left = Discovery(hierarchy, root), NodeSet()
     try:
         with discovery.open(pin.cgroup) as cgroup:
             if cgroup.inode != pin.inode:
@@ -207,14 +218,15 @@ def _restore(root: Path, pin: PinRecord, clock: Clock) -> Row:
             if not v1 and not row["problem"]:
                 row["message"] = _reset_unit(root, pin) or row["message"]
             if whose is not Whose.NOBODYS:
-                row["mems"] = str(cgroup.read_cpuset_mems())
+                row["mems"] = str(stands := cgroup.read_cpuset_mems())
+                left = stands if whose is not Whose.OTHERS and not row["problem"] else left
     except CgroupGone:
         row["message"] = "it has ended"
     except KernelError as exc:
         row["problem"] = str(exc)
     if row["problem"]:
         row["state"] = ContainerState.PINNED.value
-    return row
+    return row, restored_by(pin, left, None, v1=v1) if left else None
 
 
 def _reset_unit(root: Path, pin: PinRecord) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from numapin.daemon.inherited import restored_by
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.pinning import Outcome, WriteJob, Writer
 from numapin.daemon.report import Reporter
@@ -138,6 +139,10 @@ class Undo:
                 self._failed(view, ends, str(exc))
             return
         pending = _Pending(pin, ends, standing, standing.target)
+        if view.state is not ContainerState.FOREIGN and (standing.found or standing.whose is Whose.OURS):
+            known = self._ledger.restored.get(pin.cgroup)
+            left = restored_by(pin, standing.target, known, v1=view.record.cgroup_v1)
+            self._ledger.set_restored(pin.cgroup, left)
         if ends is End.NONE or self._needs_write(view, pending):
             self._write(view, view.cgroup, pending)
 

@@ -85,6 +85,21 @@ class RefusalRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Restored:
+    """
+    A cgroup that got back what it had before our pin, which reads like somebody's choice and is none.
+
+    A populated v2 cgroup cannot be made to inherit again, so it got its parent's nodes as a value of its own
+    (``follows``: as they grow, so shall it); on v1, and where a value equal to the parent's stood there, that one.
+    ``mems`` are what we wrote, or were about to, the newest last: any other value is somebody else's.
+    """
+
+    inode: int
+    mems: tuple[NodeSet, ...]
+    follows: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """
     Everything one generation of the file holds.
@@ -92,6 +107,7 @@ class Checkpoint:
     ``policy`` is the topology policy's word, ``boot_id`` the kernel's, ``saved_ns`` wall time in nanoseconds.
     ``containers`` and ``refusals`` are keyed by cgroup path (``/system.slice/docker-….scope``). ``cpuset_enabled``
     are cgroup paths, ascending, in which the controller was enabled for containers below, or was about to be.
+    ``restored`` are living cgroups in which a value that we put back may stand, keyed by path.
     """
 
     policy: str
@@ -102,6 +118,7 @@ class Checkpoint:
     refusals: Mapping[str, RefusalRecord] = field(default_factory=dict)
     version: int = CHECKPOINT_VERSION
     cpuset_enabled: tuple[str, ...] = ()
+    restored: Mapping[str, Restored] = field(default_factory=dict)
 
 
 def record_problems(checkpoint: Checkpoint) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from typing import TypeVar
 import msgspec
 
 from numapin import API_VERSION
-from numapin.model.checkpoint import CHECKPOINT_VERSION, Checkpoint, PinRecord, RefusalRecord
+from numapin.model.checkpoint import CHECKPOINT_VERSION, Checkpoint, PinRecord, RefusalRecord, Restored
 from numapin.model.errors import CheckpointCorrupt, CheckpointWrongVersion
 from numapin.model.memory import Block, Books, MemoryTable, MemoryType, NodeMap, NodeState, Owner
 from numapin.model.nodeset import NodeId, NodeSet
@@ -36,7 +36,7 @@ _SEALED = re.compile(rb'\n"checksum":"sha256:([0-9a-f]{64})"\n\}\n\Z')
 
 _T = TypeVar("_T")
 _V = TypeVar("_V")
-_R = TypeVar("_R", PinRecord, RefusalRecord)
+_R = TypeVar("_R", PinRecord, RefusalRecord, Restored)
 
 
 class CheckpointEncoder:
@@ -69,6 +69,8 @@ class CheckpointEncoder:
         _section(parts, "entries", self._entries(checkpoint.books.assignments))
         _section(parts, "containers", self._records(checkpoint.containers, layout.pin))
         _section(parts, "refusals", self._records(checkpoint.refusals, layout.refusal))
+        if checkpoint.restored:
+            _section(parts, "restored", self._records(checkpoint.restored, layout.restored))
         if checkpoint.cpuset_enabled:
             parts += (b'"cpusetEnabled":', _json([path_text(p) for p in checkpoint.cpuset_enabled]), b",\n")
         self._known, self._kept = self._kept, {}
@@ -162,6 +164,7 @@ def _checkpoint(document: layout.Document, shown: str) -> Checkpoint:
         refusals=_read_records(shown, "refusals", document.refusals, layout.read_refusal),
         version=document.version,
         cpuset_enabled=tuple(_at(shown, "cpusetEnabled", path_from_text, p) for p in document.cpuset_enabled),
+        restored=_read_records(shown, "restored", document.restored, layout.read_restored),
     )
 
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
-from numapin.model.checkpoint import Phase, PinRecord, RefusalRecord
+from numapin.model.checkpoint import Phase, PinRecord, RefusalRecord, Restored
 from numapin.model.container import ContainerId, Runtime
 from numapin.model.memory import MemoryType, Owner
 from numapin.model.nodeset import NodeId, NodeSet
@@ -141,6 +141,14 @@ class RefusalOnDisk(Strict, frozen=True):
     explanation: ExplanationOnDisk
 
 
+class RestoredOnDisk(Strict, frozen=True):
+    """A cgroup whose own value we put back, keyed by its path; ``mems`` are values in list format, newest last."""
+
+    inode: int
+    mems: tuple[str, ...]
+    follows: bool
+
+
 class Document(Strict, frozen=True):
     """The whole file."""
 
@@ -156,6 +164,7 @@ class Document(Strict, frozen=True):
     refusals: dict[str, RefusalOnDisk]
     checksum: str
     cpuset_enabled: tuple[str, ...] = ()
+    restored: dict[str, RestoredOnDisk] = {}
 
 
 def plain(value: object) -> object:
@@ -245,6 +254,22 @@ def read_refusal(cgroup: str, found: RefusalOnDisk) -> RefusalRecord:
         message=found.message,
         explanation=read_explanation(found.explanation),
     )
+
+
+def restored(record: Restored) -> RestoredOnDisk:
+    """Shape of *record*; its cgroup is the key beside it."""
+    return RestoredOnDisk(record.inode, tuple([str(m) for m in record.mems]), record.follows)
+
+
+def read_restored(cgroup: str, found: RestoredOnDisk) -> Restored:
+    """
+    Record of a value that was put back; *cgroup* is only its key.
+
+    Raises:
+        ValueError: A node set that is none.
+    """
+    del cgroup
+    return Restored(found.inode, tuple(_node_set(m) for m in found.mems), found.follows)
 
 
 def explanation(record: Explanation) -> ExplanationOnDisk:
