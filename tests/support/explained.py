@@ -20,6 +20,7 @@ from typing import Any
 from numapin.cli.render_explain import render_explanation
 from numapin.daemon.explain import Known, explain_document
 from numapin.daemon.status import container_row
+from numapin.planner.accounting import misfits
 from support.cgroup_trees import BURSTABLE_SLICE, cri, oci, write_files
 from support.daemon import Host
 from support.machines import GIB, MIB, PAGE_2M, Pool, even
@@ -109,7 +110,8 @@ def _crowd(host: Host, path: str) -> None:
 def explained(host: Host, name: str) -> Mapping[str, Any]:
     """The document about one of them, as the daemon answers it."""
     rows = [container_row(view) for view in host.agent.views.values()]
-    known = Known(rows, host.agent.ledger.pins, host.agent.ledger.refusals)
+    ledger, retry = host.agent.ledger, host.agent.machine.config.retry_refused
+    known = Known(rows, ledger.pins, ledger.refusals, (), misfits(ledger.books), retry)
     return explain_document(known, name, {"from": "daemon"})
 
 

@@ -53,7 +53,7 @@ def test_b110_a_limit_that_is_raised_and_lowered(tmp_path: Path) -> None:
     host.start()
     host.put(path, {"memory.max": f"{6 * GIB}\n"})
     host.agent.full_pass()
-    assert "keeps nodes 0 with the old size" in host.view(path).message
+    assert "keeps node 0 with the old size" in host.view(path).message
     assert "node 0 has 5 GiB free" in host.view(path).message
     assert host.reserved() == {0: 7}
     host.put(other, {"memory.max": f"{3 * GIB}\n"})
@@ -186,7 +186,7 @@ def test_b134_nodes_that_are_none(tmp_path: Path) -> None:
     assert found == [
         {
             "code": "cpu-less-nodes",
-            "message": "nodes.cpu_less names node 2-15, and the nodes online are 0-1; "
+            "message": "nodes.cpu_less names nodes 2-15, and the nodes online are 0-1; "
             "it takes numbers of nodes, not of CPUs",
         }
     ]

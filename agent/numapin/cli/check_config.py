@@ -50,8 +50,12 @@ def _try_on_machine(root: Path, config: Config) -> str:
     except KernelError as exc:
         return f"Not tried on a machine: {exc}"
     absent = config.cpu_less_nodes - machine.topology.online
-    note = f"; nodes.cpu_less names node {absent}, which is not there" if absent else ""
-    return f"Every reservation fits this machine (node {machine.topology.online}){note}.{_root_note(root, config)}"
+    note = (
+        f"; nodes.cpu_less names {absent.named}, which {'is' if len(absent) == 1 else 'are'} not there"
+        if absent
+        else ""
+    )
+    return f"Every reservation fits this machine ({machine.topology.online.named}){note}.{_root_note(root, config)}"
 
 
 def _root_note(root: Path, config: Config) -> str:

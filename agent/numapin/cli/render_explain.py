@@ -114,6 +114,6 @@ def _who(row: Row) -> str:
         for t, n in sorted(row["request"].items(), key=lambda i: (i[0] != "memory", i[0]))
     )
     nodes = NodeSet.from_ids(row["nodes"])
-    where = f", node{'s' * (len(nodes) > 1)} {nodes}" if nodes else ""
+    where = f", {nodes.named}" if nodes else ""
     facts = ", ".join([*known, row["qos"], *([request] if request else [])])
     return f"{name} ({facts}): {row['state']}{where}"

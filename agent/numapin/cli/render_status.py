@@ -7,6 +7,7 @@ from typing import Any
 
 from numapin.cli.table import console, grid
 from numapin.cli.text import bar, safe
+from numapin.daemon.outcome import unsaid
 from numapin.model.nodeset import NodeSet
 from numapin.model.quantity import format_bytes
 
@@ -41,7 +42,7 @@ def render_status(document: Row) -> None:
     for held in document.get("held", ()):
         nodes = NodeSet.from_ids(held["nodes"])
         waits = "its restart" if held["pod_uid"] is None else "its pod's next container"
-        out.print(f"  {safe(held['name'])} ended; its memory on node {nodes} waits for {waits}")
+        out.print(f"  {safe(held['name'])} ended; its memory on {nodes.named} waits for {waits}")
     if "counts" in document:
         counts = ", ".join(f"{n} {word}" for word, n in document["counts"].items() if n) or "none"
         out.print(f"All containers: {counts}")
@@ -59,7 +60,7 @@ def render_containers(document: Row) -> None:
     more = ("RUNTIME", "CLASS", "RULE") if out.width >= WIDE else ("CLASS",)
     out.print(_containers(rows, "CONTAINER", "NAME", *more, "REQUEST", "NODES", "STATE"))
     for row in rows:
-        for sentence in filter(None, (row["message"], *row["findings"])):
+        for sentence in filter(None, (row["message"], *unsaid(row))):
             if row["state"] not in ("pinned", "not-managed"):
                 out.print(_sentence(row, sentence))
     for outer in document.get("nested_unfinished", ()):

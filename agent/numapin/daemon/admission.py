@@ -238,7 +238,8 @@ class Admission:
         books, note = account_foreign(self.ledger.books, owner, verdict.request, theirs)
         self.ledger.dirty |= books != self.ledger.books
         self.ledger.books = books
-        message = (why or f"nodes {theirs} were chosen by somebody else") + (f"; {note}" if note else "")
+        was = "was" if len(theirs) == 1 else "were"
+        message = (why or f"{theirs.named} {was} chosen by somebody else") + (f"; {note}" if note else "")
         account = self._pin_record(record, owner, theirs, Phase.FOREIGN, message)
         undo = self._ours_below(record, pin, theirs)
         if undo is not None:  # noted until it is done, like any promise: the daemon may be killed in between
@@ -320,7 +321,7 @@ class Admission:
     ) -> Decision:
         if pin is not None:
             # It grew beyond its nodes: the old promise and the pin stay, the wish is named.
-            wish = f"keeps nodes {pin.nodes} with the old size; the new size is refused: {refusal.message}"
+            wish = f"keeps {pin.nodes.named} with the old size; the new size is refused: {refusal.message}"
             held_back = pin.phase is Phase.DEFERRED
             written = record.mems == pin.nodes
             if written and pin.phase is Phase.PLANNED:

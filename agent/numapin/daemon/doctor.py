@@ -113,9 +113,9 @@ def _nodes(root: Path, machine: Machine) -> Iterator[Check]:
     else:
         yield Check("nodes", Verdict.OK, facts)
     if outside := topology.with_memory - usable:
-        yield Check(
-            "nodes", Verdict.NOTE, f"node {outside} has memory and no CPUs; name it in nodes.cpu_less to use it"
-        )
+        have, them = ("has", "it") if len(outside) == 1 else ("have", "them")
+        facts = f"{outside.named} {have} memory and no CPUs; name {them} in nodes.cpu_less to use {them}"
+        yield Check("nodes", Verdict.NOTE, facts)
     for warning in topology.warnings:
         yield Check("nodes", Verdict.NOTE, warning)
     if root == Path("/"):

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from numapin import API_VERSION
-from numapin.daemon.config_keys import toml_text
 from numapin.daemon.offline import offline_status
+from numapin.daemon.outcome import Outcome, unsaid
 from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import PinRecord, RefusalRecord
 from numapin.model.errors import ExitStatus, RequestFailed
-from numapin.model.nodeset import NodeSet
+from numapin.model.memory import Owner
 from numapin.model.plan import Explanation, ProviderHints, Refusal
-from numapin.planner.explain import ADVICE, node_verdict, remedies, why_sentences
+from numapin.planner.accounting import misfits
+from numapin.planner.explain import node_verdict, why_sentences
 from numapin.state.checkpoint import CheckpointFile
 
 Row = Mapping[str, Any]
@@ -42,6 +43,10 @@ class Known:
     pins: Mapping[str, PinRecord] = field(default_factory=dict)
     refusals: Mapping[str, RefusalRecord] = field(default_factory=dict)
     nested: Sequence[Row] = ()
+    misfits: Mapping[Owner, str] = field(default_factory=dict)
+    """Promises that the machine does not hold any more, each with the sentence of `planner.accounting.misfits`."""
+    retry_refused: bool | None = None
+    """As configured; ``None`` where no daemon runs that would try again."""
 
 
 def explain_document(known: Known, wanted: object, source: Mapping[str, object]) -> dict[str, object]:
@@ -56,22 +61,28 @@ def explain_document(known: Known, wanted: object, source: Mapping[str, object])
     cgroup = str(row["cgroup"])
     pin, refusal = known.pins.get(cgroup), known.refusals.get(cgroup)
     record = refusal.explanation if refusal is not None else pin.explanation if pin is not None else None
-    said = [_became(row)]
+    outcome = Outcome(
+        row,
+        record if pin is not None and refusal is None else None,
+        "" if pin is None else known.misfits.get(pin.owner, ""),
+        known.retry_refused,
+    )
+    said = [outcome.became()]
     if refusal is not None and row["state"] == "refused":
         said.append(f"The kubelet would say {refusal.kubelet_reason}; numapin's code is {refusal.code}.")
     if row.get("reason"):
         said.append(f"{row['qos']}: {row['reason']} (rule {row['rule']}).")
     if record is not None:
-        said += why_sentences(record)
-    message = str(row["message"])
-    said += [_sentence(f) for f in row.get("findings", ()) if not (message and message in f)]
+        needs, *others = why_sentences(record)
+        said += [needs.replace("It needs", "Before, it needed", 1) if outcome.wants_more else needs, *others]
+    said += [_sentence(f) for f in unsaid(row)]
     return {
         "apiVersion": API_VERSION,
         "kind": "Explanation",
         "source": dict(source),
         "container": dict(row),
         "sentences": said,
-        "remedies": list(_remedies(row, record)),
+        "remedies": list(outcome.remedies(None if refusal is None else refusal.explanation)),
         "refusal": None if refusal is None else refusal_part(refusal),
         "decision": None if record is None else decision_part(record),
     }
@@ -98,7 +109,8 @@ def offline_explanation(state: Path, why: str, clock: Clock, wanted: str) -> dic
     source["saved_seconds_ago"] = status["saved_seconds_ago"]
     rows = status["containers"]
     assert isinstance(rows, list)
-    return explain_document(Known(rows, checkpoint.containers, checkpoint.refusals), wanted, source)
+    known = Known(rows, checkpoint.containers, checkpoint.refusals, misfits=misfits(checkpoint.books))
+    return explain_document(known, wanted, source)
 
 
 def _find(known: Known, wanted: object, source: Mapping[str, object]) -> Row:
@@ -201,67 +213,6 @@ def _provider_part(provider: ProviderHints) -> dict[str, object]:
         {"nodes": None if h.affinity is None else list(h.affinity), "preferred": h.preferred} for h in provider.hints
     ]
     return {"resource": provider.resource, "hints": hints}
-
-
-def _became(row: Row) -> str:
-    """What became of it, in one sentence; states are those of `daemon.tracked`, and ``ended``."""
-    where = NodeSet.from_ids(row["nodes"])
-    nodes = f"node {where}" if len(where) == 1 else f"nodes {where}"
-    message = _told(row)
-    match row["state"]:
-        case "pinned":
-            said = f"Pinned to {nodes}: its memory is guaranteed there, and the kernel keeps it there{message}"
-        case "pinning":
-            said = f"Being pinned to {nodes}: decided and saved; the kernel is still moving its pages{message}"
-        case "would-pin":
-            said = f"Would be pinned to {nodes}; this is a dry run and nothing is written{message}"
-        case "deferred":
-            said = f"Deferred, {nodes} reserved for it but not written yet{message}"
-        case "pin-lost":
-            said = f"Pin lost, {nodes} stay reserved for it{message}"
-        case "pinned-by-others":
-            said = f"Left alone{message}; its bytes are taken out of the books on {nodes}"
-        case "refused":
-            said = f"Refused{message}. It runs on, unrestricted, and is tried again when memory is released"
-        case "failed":
-            said = f"Failed, nothing is promised{message}; it is tried again at the next full pass"
-        case "unpinned":
-            said = f"Not pinned, although its class is Guaranteed{message}"
-        case "contested":
-            said = f"Contested, {nodes} stay reserved for it and are written again later{message}"
-        case "released":
-            said = f"Released by hand, nothing is promised{message}"
-        case "nested":
-            said = f"Nested{message}. On its own it gets no nodes and no reservation"
-        case "ended":
-            next_one = "the next container of its pod" if row.get("pod_uid") else "its restart"
-            said = f"Ended; its memory on {nodes} waits for {next_one}{message}"
-        case "not-managed":
-            said = "Not managed: no nodes are chosen for it, and it may use all that its parent cgroups allow"
-        case state:
-            said = f"{state}{message}"
-    return said + "."
-
-
-def _told(row: Row) -> str:
-    message = str(row["message"]).rstrip(".")
-    return f": {message}" if message and row["message"] != row.get("reason") else ""
-
-
-def _remedies(row: Row, record: Explanation | None) -> Iterable[str]:
-    if row["state"] == "refused" and record is not None:
-        yield from remedies(record)
-    if row["state"] == "not-managed" and (advice := ADVICE.get(str(row.get("rule")))):
-        yield advice
-    if row["state"] == "unpinned" and row["message"] == row.get("reason"):  # no doubts, only the size is unknown
-        yield ADVICE["limits-disagree"]
-    if row["state"] == "nested":
-        yield (
-            f"cgroup.root = {toml_text(str(row['nested_in']))} in the configuration, and a restart of the service: "
-            "then the containers inside it are placed one by one, and it and all others outside it are left alone"
-        )
-    if row["state"] == "pinned-by-others":
-        yield "start it without a node list of its own (docker run without --cpuset-mems) to have its nodes chosen"
 
 
 def _sentence(text: str) -> str:

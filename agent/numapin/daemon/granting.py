@@ -39,18 +39,20 @@ def short_of_room(cgroup: Cgroup, nodes: NodeSet, held: int, machine: Machine) -
     room = machine.available_bytes(nodes)
     if not outside or outside + MARGIN_BYTES <= room:
         return None
+    has = "has" if len(nodes) == 1 else "have"
     return (
-        f"{format_bytes(outside)} of its memory are on other nodes, and node {nodes} has room for "
+        f"{format_bytes(outside)} of its memory is on other nodes, and {nodes.named} {has} room for "
         f"{format_bytes(room)}; the pin waits until there is room"
     )
 
 
 def lost_nodes(lost: NodeSet, left: NodeSet) -> str:
     """What to say of a promise some of whose nodes have no memory now, while *left* have."""
-    where = f"the kernel keeps it to node {left}" if left else "the kernel lets it use what its parent cgroup may"
+    where = f"the kernel keeps it to {left.named}" if left else "the kernel lets it use what its parent cgroup may"
+    has = "has" if len(lost) == 1 else "have"
     return (
-        f"node {lost} has no memory now (taken offline, or unplugged); {where} meanwhile. Its reservation stays, and "
-        "it is pinned again as soon as the memory is back; numapin release would give the reservation up"
+        f"{lost.named} {has} no memory now (taken offline, or unplugged); {where} meanwhile. Its reservation stays, "
+        "and it is pinned again as soon as the memory is back; numapin release would give the reservation up"
     )
 
 
@@ -65,7 +67,7 @@ def not_granted_yet(outcome: Outcome, pin: PinRecord | None) -> str:
         return ""
     seen = outcome.verification
     if seen is not None and (missing := outcome.nodes - seen.effective):
-        return f"the kernel does not grant node {missing} again yet; looked at again soon"
+        return f"the kernel does not grant {missing.named} again yet; looked at again soon"
     if isinstance(outcome.error, KernelWriteError) and outcome.error.errno == errno.EACCES:
         return f"{failure(outcome)}; the cgroups above lost a node and have to get it back, from the top down"
     return ""
@@ -78,7 +80,7 @@ def failure(outcome: Outcome) -> str:
     seen = outcome.verification
     granted, mems = (seen.effective, seen.mems) if seen is not None else (NodeSet(), NodeSet())
     return (
-        f"asked for nodes {outcome.nodes}, the kernel grants {granted or 'none'} (cpuset.mems says {mems or 'none'})"
+        f"asked for {outcome.nodes.named}, the kernel grants {granted or 'none'} (cpuset.mems says {mems or 'none'})"
     )
 
 

@@ -107,7 +107,7 @@ class Beside:
         if self.hands is Hands.UNKNOWN or self._good is None:
             return "left alone: the kubelet may place it, its state cannot be read"
         nodes = self.nodes_of(record)
-        given = f"node {nodes}" if nodes else "no nodes of its own"
+        given = nodes.named if nodes else "no nodes of its own"
         return f"left to the kubelet (memory manager policy {self._good.policy}), which gave it {given}"
 
     def disagrees(self, view: Tracked) -> bool:

@@ -100,7 +100,7 @@ def _covered(view: Tracked) -> str:
     """How far the outer container's reservation serves what is inside it."""
     nodes = view.nodes if view.state is not ContainerState.UNDECIDED else NodeSet()
     if nodes:
-        return f"whose reservation on node{'s' * (len(nodes) > 1)} {nodes} covers it"
+        return f"whose reservation on {nodes.named} covers it"
     if view.state is ContainerState.UNDECIDED:
         return "whose reservation, where it gets one, covers it"
     return f"which has no reservation ({view.state.value})"

@@ -46,6 +46,7 @@ from numapin.model.checkpoint import Checkpoint
 from numapin.model.errors import CheckpointError, CheckpointUnreadable, ExitStatus, KernelError, NumapinError
 from numapin.model.memory import Books
 from numapin.model.nodeset import NodeSet
+from numapin.planner.accounting import misfits
 from numapin.state.checkpoint import CheckpointFile
 from numapin.state.lock import DaemonLock
 
@@ -297,7 +298,8 @@ class Service:
                 return containers_document(self._agent, self._nested.look(views))
             case "explain":
                 rows, inside = [container_row(view) for view in views], self._nested.look(views).rows
-                known = Known(rows, self._agent.ledger.pins, self._agent.ledger.refusals, inside)
+                ledger, retry = self._agent.ledger, self._agent.machine.config.retry_refused
+                known = Known(rows, ledger.pins, ledger.refusals, inside, misfits(ledger.books), retry)
                 return explain_document(known, params.get("container"), {"from": "daemon"})
             case "release":
                 return release_document(self._agent, params)

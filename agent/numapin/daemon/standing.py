@@ -104,7 +104,8 @@ def restore_problem(target: NodeSet, outcome: Outcome) -> str:
     if (error := outcome.error) is not None:
         return "" if isinstance(error, CgroupGone) or _is_without_cpuset(error) else str(error)
     mems = outcome.verification.mems if outcome.verification is not None else NodeSet()
-    return "" if mems == target else f"nodes {target} were written back, and cpuset.mems says {mems or 'none'}"
+    written = f"{target.named} {'was' if len(target) == 1 else 'were'} written back"
+    return "" if mems == target else f"{written}, and cpuset.mems says {mems or 'none'}"
 
 
 def _is_without_cpuset(error: KernelError) -> bool:

@@ -166,18 +166,19 @@ def _findings(agent: Agent, about: About) -> list[tuple[str, str]]:
     found += [("topology", w) for w in agent.machine.topology.warnings]
     outside = agent.machine.topology.with_memory - agent.machine.usable
     if outside:
+        has, used, it = ("has", "is", "it") if len(outside) == 1 else ("have", "are", "them")
         found.append(
-            ("cpu-less-nodes", f"node {outside} has memory but no CPUs and is not used; "
-             "name it in nodes.cpu_less to use it"),
+            ("cpu-less-nodes", f"{outside.named} {has} memory but no CPUs and {used} not used; "
+             f"name {it} in nodes.cpu_less to use it"),
         )  # fmt: skip
     if gone := agent.machine.gone:
-        found.append(("machine", f"memory is reserved for the system on node {gone}, which has none now; the "
-                      "reservation counts again when the node is back"))  # fmt: skip
+        found.append(("machine", f"memory is reserved for the system on {gone.named}, where there is none now; the "
+                      "reservation counts again when it is back"))  # fmt: skip
     known = agent.machine.known | NodeSet.from_ids(agent.ledger.books.node_map.nodes)  # one that only lost its memory
     if missing := agent.machine.config.cpu_less_nodes - agent.machine.topology.online - known:
         online = agent.machine.topology.online
         found.append(
-            ("cpu-less-nodes", f"nodes.cpu_less names node {missing}, and the nodes online are {online}; "
+            ("cpu-less-nodes", f"nodes.cpu_less names {missing.named}, and the nodes online are {online}; "
              "it takes numbers of nodes, not of CPUs"),
         )  # fmt: skip
     found += [("promise-does-not-fit", f"{o}: {s}") for o, s in misfits(agent.ledger.books).items()]

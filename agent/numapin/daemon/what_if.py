@@ -8,7 +8,7 @@ containers go through `planner.placement` as the daemon's do, pods through `plan
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -28,6 +28,8 @@ from numapin.planner.kubelet.static import TooManyNodes
 from numapin.planner.placement import place
 from numapin.planner.providers import cpu_hints
 
+SPOKEN_PLACES = 4
+"""More sets of nodes than this are not listed one by one."""
 PLANNED = "numapin-plan"
 """Owner of what is planned; no container has such an id."""
 
@@ -161,17 +163,31 @@ def _headline(question: Question, plans: list[Plan], refusal: Refusal | None) ->
     if question.count == 1:
         if refusal is not None:
             return f"It would be refused: {refusal.message} (the kubelet would say {refusal.kubelet_reason})."
-        return f"It would be pinned to {_nodes(plans[0].nodes)}."
-    spread = Counter(str(plan.nodes) for plan in plans)
-    where = ", ".join(f"{n} on {_nodes(NodeSet.parse(nodes))}" for nodes, n in spread.items())
+        return f"It would be pinned to {plans[0].nodes.named}."
+    where = _spread(plans)
     if refusal is None:
         return f"All {question.count} would fit: {where}."
     fit = f"{len(plans)} of {question.count} would fit" + (f": {where}" if plans else "")
     return f"{fit}; the next would be refused: {refusal.message} (the kubelet would say {refusal.kubelet_reason})."
 
 
-def _nodes(nodes: NodeSet) -> str:
-    return f"node {nodes}" if len(nodes) == 1 else f"nodes {nodes}"
+def _spread(plans: Sequence[Plan]) -> str:
+    """``2 on node 0, 2 on node 1``; beyond a few, nodes with equally many together: ``1 on each of nodes 0-63``."""
+    spread = Counter(plan.nodes for plan in plans)
+    if len(spread) <= SPOKEN_PLACES:
+        return ", ".join(f"{n} on {nodes.named}" for nodes, n in spread.items())
+    said = []
+    for count in dict.fromkeys(spread.values()):
+        alike = [nodes for nodes, n in spread.items() if n == count]
+        single = NodeSet.from_ids(n for nodes in alike if len(nodes) == 1 for n in nodes)
+        groups = [nodes for nodes in alike if len(nodes) > 1]
+        if single:
+            said.append(f"{count} on {'each of ' if len(single) > 1 else ''}{single.named}")
+        if len(groups) > SPOKEN_PLACES:
+            said.append(f"{count} on each of {len(groups)} groups ({groups[0]} to {groups[-1]})")
+        else:
+            said += [f"{count} on {nodes.named}" for nodes in groups]
+    return ", ".join(said)
 
 
 def _pod_verdict(pod: Pod, answer: Admission) -> str:

@@ -141,7 +141,7 @@ def record_problems(checkpoint: Checkpoint) -> tuple[str, ...]:
             problems.append(f"containers[{cgroup}]: {record.phase}, but nothing is reserved for {record.owner}")
         elif not promised.issubset(record.nodes):
             problems.append(
-                f"containers[{cgroup}]: pinned to nodes {record.nodes}, "
+                f"containers[{cgroup}]: pinned to {record.nodes.named}, "
                 f"but memory is reserved on {promised} for {record.owner}"
             )
         if cgroup in checkpoint.refusals:

@@ -201,7 +201,7 @@ def misfits(books: Books) -> Mapping[Owner, str]:
             tables = [state.memory_map[kind] for state in states if kind in state.memory_map]
             free = sum(t.free for t in tables)
             if free < 0:
-                label = f"node {cells}" if len(cells) == 1 else f"nodes {cells}"
+                label = cells.named
                 short[cells.mask, kind] = (
                     f"{label} can promise {format_bytes(sum(t.allocatable for t in tables))} of {kind}, "
                     f"{format_bytes(sum(t.reserved for t in tables))} are promised"

@@ -34,8 +34,8 @@ def account_neighbour(books: Books, assignments: Mapping[Owner, tuple[Block, ...
                     left -= take
             if left and len(known) == len(block.affinity):
                 short.append(
-                    f"{format_bytes(left)} of {block.type} that {owner} has on node {block.affinity} are promised to "
-                    "others as well"
+                    f"{format_bytes(left)} of {block.type} that {owner} has on {block.affinity.named} are promised "
+                    "to others as well"
                 )
         if mine:
             taken[owner] = tuple(mine)

@@ -131,7 +131,7 @@ def test_what_fits_the_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str
     file.write_text("nodes.cpu_less = [5]\n")
     run(arguments(tmp_path, config=file))
 
-    told = "# Every reservation fits this machine (node 0-1); nodes.cpu_less names node 5, which is not there."
+    told = "# Every reservation fits this machine (nodes 0-1); nodes.cpu_less names node 5, which is not there."
     assert told in capsys.readouterr().out.splitlines()
 
 

@@ -36,7 +36,7 @@ def test_a_pin_in_the_metadata_is_left_alone(tmp_path: Path) -> None:
     host.agent.full_pass()
 
     assert host.states() == {path: "pinned-by-others"}
-    assert host.view(path).message == "nodes 3 were chosen by somebody else"
+    assert host.view(path).message == "node 3 was chosen by somebody else"
     assert host.reserved() == {3: 2}
     assert host.saved().containers[path].phase is Phase.FOREIGN
     assert stamp == (host.tree.cpuset / path.lstrip("/") / "cpuset.mems").stat().st_mtime_ns

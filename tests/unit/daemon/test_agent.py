@@ -180,7 +180,7 @@ def test_a_grant_that_is_not_given_takes_the_promise_back(tmp_path: Path) -> Non
     host.start()
 
     assert host.states() == {path: "failed"}
-    assert host.view(path).message == "asked for nodes 0, the kernel grants 0-3 (cpuset.mems says 0)"
+    assert host.view(path).message == "asked for node 0, the kernel grants 0-3 (cpuset.mems says 0)"
     assert host.reserved() == {}
     assert host.mems(path) in ("", "0-3")
     assert host.agent.counters.failures == 1

@@ -196,7 +196,7 @@ def test_an_update_that_does_not_fit(tmp_path: Path) -> None:
     host.agent.on_state([path])
 
     assert host.states()[path] == "pinned"
-    assert host.view(path).message.startswith("keeps nodes 0 with the old size; the new size is refused: ")
+    assert host.view(path).message.startswith("keeps node 0 with the old size; the new size is refused: ")
     assert host.reserved()[0] == 9
     host.agent.on_removed([host.remove(other)])
     host.agent.on_state([path])

@@ -93,6 +93,21 @@ def test_several_one_after_the_other(tmp_path: Path) -> None:
     assert ask(empty(tmp_path), 3, count=6)["sentences"][0] == "All 6 would fit: 3 on node 0, 3 on node 1."
 
 
+def test_many_nodes_are_said_together(tmp_path: Path) -> None:
+    """Nodes that take equally many are one range, and of many groups the number is told."""
+    many = empty(tmp_path, count=10)
+
+    assert "All 10 would fit: 1 on each of nodes 0-9." == ask(many, 8, count=10)["sentences"][0]
+    assert "All 28 would fit: 3 on each of nodes 0-8, 1 on node 9." == ask(many, 3, count=28)["sentences"][0]
+
+
+def test_many_groups_are_said_together(tmp_path: Path) -> None:
+    """Of more groups than a few the number is told."""
+    answer = ask(empty(tmp_path, count=12), 15, count=6)
+
+    assert "All 6 would fit: 1 on each of 6 groups (0-1 to 10-11)." == answer["sentences"][0]
+
+
 def test_all_types_together(tmp_path: Path) -> None:
     """Hugepages count beside memory, from the same node."""
     write_machine(

@@ -60,7 +60,7 @@ def test_pinned_elsewhere() -> None:
     found = record_problems(with_record(replace(pin(0), nodes=NodeSet.of(1))))
 
     assert len(found) == 1
-    assert "pinned to nodes 1, but memory is reserved on 0" in found[0]
+    assert "pinned to node 1, but memory is reserved on 0" in found[0]
 
 
 def test_wider_pin() -> None:

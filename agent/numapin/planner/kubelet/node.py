@@ -280,5 +280,5 @@ def _lists(hints: Hints | None) -> list[ProviderHints]:
 
 
 def _no_locality(best: Hint) -> str:
-    where = "any nodes" if best.affinity is None else f"nodes {best.affinity}"
+    where = "any nodes" if best.affinity is None else best.affinity.named
     return f"the best common choice, {where}, is not one that every resource prefers"
