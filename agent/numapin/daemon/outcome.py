@@ -107,7 +107,7 @@ class Outcome:
         message = str(self.row["message"]).rstrip(".")
         if not message or self.row["message"] == self.row.get("reason"):
             return ""
-        if self.wants_more:
+        if self.wants_more and self.row["state"] == "pinned":
             message = message.rpartition("with the old size; ")[2]
         for head in _HEADS:
             message = message.removeprefix(head)

@@ -146,5 +146,5 @@ def test_a_root_that_is_not_there_now(tmp_path: Path, capsys: pytest.CaptureFixt
     tree.add("/odd.slice/box")
     run(arguments(tmp_path, config=file))
 
-    assert "(node 0-1). But cgroup.root names /odd.slice/box, and /sys/fs/cgroup has no such cgroup now" in missing
+    assert "(nodes 0-1). But cgroup.root names /odd.slice/box, and /sys/fs/cgroup has no such cgroup now" in missing
     assert "names /odd.slice/box" not in capsys.readouterr().out

@@ -114,5 +114,5 @@ def test_while_there_is_no_room(tmp_path: Path) -> None:
     assert "the new size is refused" in told
     assert cost == (0, 0)
     assert host.states() == {PATH: "pinned"}
-    assert host.view(PATH).message.startswith("keeps nodes 0 with the old size; the new size is refused")
+    assert host.view(PATH).message.startswith("keeps node 0 with the old size; the new size is refused")
     host.sound()
