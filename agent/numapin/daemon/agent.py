@@ -257,9 +257,8 @@ class Agent:
             self.on_kubelet()
         if rules_of_class(old) != rules_of_class(machine.config):
             self._admit([r for r in map(self._found.inspect, list(self.views)) if r is not None])
-        for view in self._views.in_state(ContainerState.PINNED, ContainerState.PINNING, ContainerState.CONTESTED):
-            if view.nodes - machine.topology.with_memory:
-                self._delivery.write(view, machine)  # the pin is lost: held back until the node has memory again
+        for view in list(self.views.values()):
+            self._delivery.machine_changed(view, machine)
         self._retry(everything=True)
 
     def due(self, now_ns: int) -> None:

@@ -152,6 +152,20 @@ class Delivery:
             self.verify(view, outcome)
         return True
 
+    def machine_changed(self, view: Tracked, machine: Machine) -> None:
+        """
+        A pin some of whose nodes have no memory now is lost: held back until they have it again.
+
+        One that could not be put back yet is not pinned again, but a v1 kernel takes nodes out of its value too.
+        """
+        pin, state = self._ledger.pins.get(view.record.cgroup), view.state
+        if pin is None or not pin.nodes - machine.topology.with_memory:
+            return
+        if state in (ContainerState.PINNED, ContainerState.PINNING, ContainerState.CONTESTED):
+            self.write(view, machine)
+        elif state is ContainerState.FAILED:
+            self._ledger.update_pin(view.record.cgroup, phase=Phase.DEFERRED)
+
     def _note_children(self, view: Tracked, cgroup: Cgroup) -> None:
         """
         Child cpusets that came while a first write was held back are on disk too before it happens (v1).

@@ -156,6 +156,27 @@ def test_a_node_that_went_takes_no_original_with_it(tmp_path: Path, way: str, ba
     assert (host.tree.cpuset / PATH[1:] / "cpuset.memory_migrate").read_text().strip() == "0"
 
 
+def test_a_node_that_went_and_came_back_while_nothing_could_be_put_back(tmp_path: Path) -> None:
+    """What the kernel left of our value is remembered as ours until it can be restored (v1)."""
+    host = Host(tmp_path, version=CgroupVersion.V1)
+    host.guaranteed(PATH, 25, mems="0-3", effective="0-2")
+    host.start()
+    write_files(host.root, {f"sys/fs/cgroup/memory{PATH}/memory.usage_in_bytes": f"{2 * INLINE_BYTES}\n"})
+    burstable(host)
+    host.agent.full_pass()
+    refuse(host, stands="0-2")
+    assert host.states() == {PATH: "failed"}
+    host.put(PATH, {"cpuset.mems": "0-1\n", "cpuset.effective_mems": "0-1\n"})
+
+    changed(host, 2)
+    changed(host)
+    host.agent.full_pass()
+    host.wait_for_writes()
+
+    assert (host.states(), host.mems(PATH)) == ({PATH: "not-managed"}, "0-3")
+    assert (host.tree.cpuset / PATH[1:] / "cpuset.memory_migrate").read_text().strip() == "0"
+
+
 def test_killed_while_a_class_change_is_undone(tmp_path: Path) -> None:
     """The own nodes are back and the children's are not (v1): the next start finishes as a release would."""
     host = Host(tmp_path, version=CgroupVersion.V1)
