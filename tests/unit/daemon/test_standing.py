@@ -262,7 +262,8 @@ def test_the_parent_as_it_is_when_a_failed_pin_is_put_back(tmp_path: Path) -> No
     assert (host.states(), host.mems(PATH)) == ({PATH: "failed"}, "0-2")
 
 
-def test_a_node_goes_while_its_pin_is_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_node_goes_while_its_pin_is_written(tmp_path: Path, refused: bool) -> None:
     """The pin is lost and no failure: it keeps its reservation, and the node's return makes it whole."""
     host = Host(tmp_path)
     large(host, effective="0")
@@ -270,7 +271,10 @@ def test_a_node_goes_while_its_pin_is_written(tmp_path: Path) -> None:
     assert host.states() == {PATH: "pinning"}
 
     changed(host, 1)
+    if refused:
+        refuse(host, stands="")
     host.wait_for_writes()
+    assert "node 1 has no memory now" in host.view(PATH).message
     lost = (host.states(), host.reserved(), host.agent.ledger.pins[PATH].phase)
     host.grant(PATH, "0-1")
     changed(host)
