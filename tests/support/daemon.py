@@ -16,6 +16,7 @@ from numapin.daemon.ledger import Ledger
 from numapin.daemon.leftovers import LOOK_NS
 from numapin.daemon.logs import Log
 from numapin.daemon.machine import Machine
+from numapin.daemon.out_of_reach import OutOfReach
 from numapin.daemon.pinning import Writer
 from numapin.daemon.report import Reporter
 from numapin.daemon.tracked import Tracked
@@ -177,9 +178,11 @@ class Host:
             clock=self.clock,
             books=Books(machine.node_map),
         )
+        finder = self.tree.discovery(self.config.cgroup_root)
+        out_of_reach = OutOfReach(self.root, finder.reaches, self.boot, self.clock, self.log)
         self.agent = Agent(
             machine=machine,
-            finder=self.tree.discovery(self.config.cgroup_root),
+            finder=finder,
             drift=self.watched,
             ledger=ledger,
             writer=self.writer,
@@ -190,6 +193,7 @@ class Host:
             kubelet=Beside(self.root, self.config, self.log),
             units=self.units,
             enable=self.enable,
+            out_of_reach=out_of_reach,
         )
         try:
             found = self.file.peek().checkpoint
@@ -197,7 +201,7 @@ class Host:
             self.agent.hold(exc, lambda: self.file.peek().checkpoint)
         else:
             if found is not None:
-                self.agent.adopt(found)
+                self.agent.adopt(found if self.dry_run else out_of_reach.release(found))
         return self.agent
 
     def _nodes_of_before(self) -> NodeSet:

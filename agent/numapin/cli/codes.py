@@ -238,6 +238,10 @@ FINDINGS: Mapping[str, str] = {
         "begins elsewhere than at the hierarchy's root. Nothing is placed until it is there; then what is in it is "
         "found at once."
     ),
+    "out-of-reach": (
+        "Finding. cgroup.root was changed while a container outside of it was pinned, and its cgroup could not be "
+        "given back what it had before. Its record and its memory are kept, and each full pass tries again."
+    ),
     "no-uevents": (
         "Finding. The kernel's device events cannot be received; memory hotplug is seen only after a restart or "
         "systemctl reload numapin."

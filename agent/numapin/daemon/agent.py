@@ -20,6 +20,7 @@ from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.leftovers import Leftovers
 from numapin.daemon.machine import Machine
+from numapin.daemon.out_of_reach import OutOfReach
 from numapin.daemon.pinning import Outcome, Writer
 from numapin.daemon.presence import Finder, Presence, rules_of_class
 from numapin.daemon.report import Counters, Reporter
@@ -55,8 +56,10 @@ class Agent:
         kubelet: Beside | None = None,
         units: Units | None = None,
         enable: Enabler = enable_cpuset,
+        out_of_reach: OutOfReach | None = None,
     ) -> None:
         self.machine = machine
+        self.out_of_reach = out_of_reach
         self.ledger = ledger
         self.kubelet = kubelet
         self.dry_run = dry_run
@@ -115,7 +118,7 @@ class Agent:
             records={r.cgroup: r for r in self._found.scan()},
             grace_ns=self.machine.config.release_grace_ns,
             exists=self._found.exists,
-            still_there=self._found.still_there,
+            still_there=self._still_there,
         )
         self.ledger.rebase(self.machine.node_map)
         if found := changes(checkpoint.books.node_map, self.machine.node_map):
@@ -123,6 +126,10 @@ class Agent:
         same_boot = checkpoint.boot_id == self.ledger.boot_id
         self._log.info("checkpoint_adopted", pins=len(self.ledger.pins), released=released, same_boot=same_boot)
         self._adopted = True
+
+    def _still_there(self, path: str, inode: int) -> bool:
+        stays = self.out_of_reach is not None and self.out_of_reach.has(path)
+        return stays or self._found.still_there(path, inode)
 
     def hold(self, error: CheckpointUnreadable, load: Load) -> None:
         """
@@ -147,6 +154,8 @@ class Agent:
     def full_pass(self) -> None:
         """Look at everything: the safety net under the events, and the first look at start."""
         self.on_kubelet()
+        if self.out_of_reach is not None:
+            self._released |= self.out_of_reach.retry(self.ledger)
         records = self._found.scan()
         alive = {r.cgroup for r in records}
         missing = [view.record for path, view in self.views.items() if path not in alive]
@@ -222,6 +231,8 @@ class Agent:
         """
         if paths is None:
             self.undo.everything = True
+            if self.out_of_reach is not None:
+                self.out_of_reach.retry(self.ledger)
             for ended in [c for c, p in self.ledger.pins.items() if p.ended_ns is not None]:
                 self.ledger.drop(ended)
         for path in list(self.views) if paths is None else list(paths):

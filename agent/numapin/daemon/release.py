@@ -7,33 +7,22 @@ daemon; the client asks again with ``report`` until nothing is pending.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from numapin import API_VERSION
 from numapin.daemon.agent import Agent
 from numapin.daemon.explain import find_container
-from numapin.daemon.inherited import restored_by
-from numapin.daemon.logs import Log
-from numapin.daemon.pinning import WriteJob, perform
-from numapin.daemon.standing import LEFT, Whose, restore_of, restore_problem, what_stands
+from numapin.daemon.putting_back import Row, put_back, without
 from numapin.daemon.status import container_row
 from numapin.daemon.tracked import ContainerState, Tracked
-from numapin.daemon.units import UnitJob, settle
-from numapin.kernel.cgroup_mounts import CgroupVersion, find_hierarchy
 from numapin.kernel.clock import Clock
-from numapin.kernel.discovery import Discovery
 from numapin.kernel.files import read_optional
-from numapin.kernel.systemd import Systemd, unit_of
-from numapin.model.checkpoint import Checkpoint, Phase, PinRecord, Restored
-from numapin.model.errors import CgroupGone, ExitStatus, KernelError, RequestFailed
-from numapin.model.nodeset import NodeSet
-from numapin.planner.accounting import release
+from numapin.model.checkpoint import Checkpoint, Phase, Restored
+from numapin.model.errors import ExitStatus, KernelError, RequestFailed
 from numapin.state.checkpoint import CheckpointFile
 from numapin.state.lock import DaemonLock
-
-Row = dict[str, object]
 
 
 def release_document(agent: Agent, params: Mapping[str, object]) -> dict[str, object]:
@@ -67,6 +56,8 @@ def release_document(agent: Agent, params: Mapping[str, object]) -> dict[str, ob
             agent.release([view.record.cgroup])
         views = [view]
     rows = [_row_of_view(agent, view) for view in sorted(views, key=lambda v: v.record.cgroup)]
+    if everything and agent.out_of_reach is not None:
+        rows += agent.out_of_reach.rows()
     if not any(row["pending"] for row in rows):
         agent.flush()
     return _document({"from": "daemon"}, everything, rows, sorted(agent.ledger.enabled))
@@ -135,105 +126,17 @@ def release_offline(root: Path, state: Path, lock: Path, *, why: str, clock: Clo
         boot_id = (read_optional(root / "proc/sys/kernel/random/boot_id") or "").strip()
         ours = [p for p in checkpoint.containers.values() if p.phase is not Phase.FOREIGN]
         living = [p for p in ours if p.ended_ns is None] if checkpoint.boot_id == boot_id else []
-        done = [_restore(root, pin, clock) for pin in sorted(living, key=lambda p: p.cgroup)] if living else []
+        done = [put_back(root, pin, clock) for pin in sorted(living, key=lambda p: p.cgroup)] if living else []
         rows = [row for row, _ in done]
         failed = {str(row["cgroup"]) for row in rows if row["problem"]}
-        left = _without(checkpoint, [p for p in ours if p.cgroup not in failed], clock)
+        left = without(checkpoint, [p for p in ours if p.cgroup not in failed], clock)
         same_boot = checkpoint.boot_id == boot_id
         file.save(replace(left, restored=_restored(checkpoint, done) if same_boot else {}))
         enabled = checkpoint.cpuset_enabled if checkpoint.boot_id == boot_id else ()
         return _document(source | {"found": True}, True, rows, enabled)
 
 
-def release_unreachable(
-    root: Path, checkpoint: Checkpoint, boot_id: str, reachable: Callable[[str], bool], clock: Clock, log: Log
-) -> Checkpoint:
-    """
-    *checkpoint* without the pins of living cgroups that are no container of ours any more, because ``cgroup.root``
-    was changed: each gets back what stood there before. One that cannot be restored is named in the log, and let go.
-    """
-    same_boot = checkpoint.boot_id == boot_id
-    pins = [p for p in checkpoint.containers.values() if same_boot and p.ended_ns is None and not reachable(p.cgroup)]
-    for pin in [p for p in pins if p.phase is not Phase.FOREIGN]:
-        row, _ = _restore(root, pin, clock)
-        say = log.warning if row["problem"] else log.info
-        reason = row["problem"] or row["message"] or "outside of cgroup.root now"
-        facts = {"container_id": pin.container_id, "cgroup": pin.cgroup, "mems": row["mems"]}
-        say("container_out_of_reach", **facts, reason=reason)
-    if not pins:
-        return checkpoint
-    left = _without(checkpoint, pins, clock)
-    return replace(left, saved_ns=checkpoint.saved_ns, refusals=checkpoint.refusals)
-
-
-def _without(checkpoint: Checkpoint, pins: list[PinRecord], clock: Clock) -> Checkpoint:
-    gone = {p.cgroup for p in pins}
-    left = {c: p for c, p in checkpoint.containers.items() if c not in gone}
-    explained = {p.owner for p in left.values()}
-    owners = [o for o in checkpoint.books.assignments if o not in explained]
-    return Checkpoint(
-        policy=checkpoint.policy,
-        boot_id=checkpoint.boot_id,
-        saved_ns=clock.wall_ns(),
-        books=release(checkpoint.books, *owners),
-        containers=left,
-        cpuset_enabled=checkpoint.cpuset_enabled,
-        restored=checkpoint.restored,
-    )
-
-
 def _restored(checkpoint: Checkpoint, done: Sequence[tuple[Row, Restored | None]]) -> dict[str, Restored]:
     """The values that were put back, by cgroup: whoever finds them later shall not take them for a choice."""
     found = {str(row["cgroup"]): left for row, left in done if left is not None}
     return {**checkpoint.restored, **found}
-
-
-def _restore(root: Path, pin: PinRecord, clock: Clock) -> tuple[Row, Restored | None]:
-    """Put one cgroup back as the daemon would; what stands there since, if it is the value of before."""
-    hierarchy = find_hierarchy(root)
-    v1 = hierarchy.version is CgroupVersion.V1
-    row: Row = {
-        "id": pin.container_id,
-        "name": pin.name,
-        "cgroup": pin.cgroup,
-        "state": ContainerState.RELEASED.value,
-        "mems": None,
-        "pending": False,
-        "problem": None,
-        "message": "",
-    }
-    discovery, left = Discovery(hierarchy, root), NodeSet()
-    try:
-        with discovery.open(pin.cgroup) as cgroup:
-            if cgroup.inode != pin.inode:
-                raise CgroupGone(pin.cgroup)
-            standing = what_stands(cgroup, pin, discovery.granted_above(pin.cgroup))
-            whose = standing.whose
-            if whose is Whose.OURS or (whose is Whose.BEFORE and v1):
-                target = standing.found if whose is Whose.BEFORE else standing.target
-                outcome = perform(WriteJob(cgroup, target, False, restore_of(pin, standing)), clock)
-                row["problem"] = restore_problem(target, outcome) or None
-            elif whose is Whose.OTHERS:
-                row["message"] = LEFT
-            if not v1 and not row["problem"]:
-                row["message"] = _reset_unit(root, pin) or row["message"]
-            if whose is not Whose.NOBODYS:
-                row["mems"] = str(stands := cgroup.read_cpuset_mems())
-                left = stands if whose is not Whose.OTHERS and not row["problem"] else left
-    except CgroupGone:
-        row["message"] = "it has ended"
-    except KernelError as exc:
-        row["problem"] = str(exc)
-    if row["problem"]:
-        row["state"] = ContainerState.PINNED.value
-    return row, restored_by(pin, left, None, v1=v1) if left else None
-
-
-def _reset_unit(root: Path, pin: PinRecord) -> str:
-    """Reset the property of the pin's unit, if it has one; a sentence when that failed."""
-    unit = unit_of(pin.cgroup)
-    with Systemd(root) as systemd:
-        if unit is None or not systemd.present:
-            return ""
-        outcome = settle(systemd, UnitJob(pin.cgroup, pin.inode, unit, NodeSet(), replaces=pin.nodes))
-    return outcome.problem if pin.unit is not None else ""

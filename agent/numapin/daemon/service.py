@@ -27,8 +27,9 @@ from numapin.daemon.machine import Machine
 from numapin.daemon.nested import Nested
 from numapin.daemon.notify import Notifier
 from numapin.daemon.offline import not_used
+from numapin.daemon.out_of_reach import OutOfReach
 from numapin.daemon.pinning import Writer
-from numapin.daemon.release import release_document, release_unreachable
+from numapin.daemon.release import release_document
 from numapin.daemon.report import Reporter
 from numapin.daemon.shortcomings import memory_gap, no_memory_controller
 from numapin.daemon.status import About, container_row, containers_document, status_document, summary
@@ -115,6 +116,7 @@ class Service:
         )
         discovery = Discovery(hierarchy, self._root, top=self._config.cgroup_root)
         self._nested = Nested(discovery, clock)
+        out_of_reach = OutOfReach(self._root, discovery.reaches, boot_id, clock, log)
         cgroups = stack.enter_context(CgroupWatcher(hierarchy, discovery.is_container_path))
         runtimes = stack.enter_context(RuntimeStateWatcher(hierarchy, self._root))
         kubelet_file = self._kubelet_file(stack)
@@ -131,11 +133,13 @@ class Service:
             dry_run=self._dry_run,
             units=units,
             kubelet=Beside(self._root, self._config, log, kubelet_file.follow if kubelet_file else None),
+            out_of_reach=out_of_reach,
         )
         self._agent = agent
 
         def load() -> Checkpoint | None:
-            return self._within_reach(self._load(file), discovery)
+            found = self._load(file)
+            return found if self._dry_run or found is None else out_of_reach.release(found)
 
         try:
             checkpoint = load()
@@ -165,6 +169,7 @@ class Service:
                 *(("unreadable", sentence) for sentence in discovery.problems),
                 *(("cgroup-root", sentence) for sentence in (discovery.top_problem(),) if sentence),
                 *(("systemd-absent", units.finding) for _ in (1,) if units is not None and units.finding),
+                *out_of_reach.findings(),
                 *(("all-released", ALL_RELEASED) for _ in (1,) if agent.undo.everything),
                 *(("needs-restart", sentence) for sentence in (self._restart_wanted,) if sentence),
                 *(("machine", sentence) for sentence in (self._machine_trouble,) if sentence),
@@ -221,13 +226,6 @@ class Service:
             )
             self._findings.append((code, sentence))
         return loaded.checkpoint
-
-    def _within_reach(self, checkpoint: Checkpoint | None, discovery: Discovery) -> Checkpoint | None:
-        """What of an earlier run's promises is still ours to keep: ``cgroup.root`` may be another one now."""
-        if self._dry_run or checkpoint is None:
-            return checkpoint
-        boot_id = (read_optional(self._root / "proc/sys/kernel/random/boot_id") or "").strip()
-        return release_unreachable(self._root, checkpoint, boot_id, discovery.reaches, self._clock, self._log)
 
     def _kubelet_file(self, stack: contextlib.ExitStack) -> KubeletStateWatcher | None:
         path = self._config.kubelet_state if self._config.kubelet_follow else None

@@ -10,7 +10,7 @@ import pytest
 
 from numapin.daemon.explain import Known, explain_document
 from numapin.daemon.nested import KEPT_NS, MOST_AT_ONCE, Nested, NestedRows, nested_rows
-from numapin.daemon.release import release_unreachable
+from numapin.daemon.out_of_reach import OutOfReach
 from numapin.daemon.status import About, container_row, containers_document, status_document
 from numapin.daemon.survey import found_containers
 from numapin.kernel.cgroup_mounts import CgroupVersion
@@ -207,7 +207,7 @@ def test_a_new_root_takes_pins_out_of_reach_back(tmp_path: Path, version: Cgroup
     assert host.mems(OUTER) == "0"
     inner = host.tree.discovery(INSIDE.cgroup_root)
 
-    left = release_unreachable(tmp_path, host.saved(), host.boot, inner.reaches, host.clock, host.log)
+    left = OutOfReach(tmp_path, inner.reaches, host.boot, host.clock, host.log).release(host.saved())
 
     assert host.mems(OUTER) == (before or "0-3")  # on v2 a populated cgroup cannot be emptied: its parent's nodes
     assert (left.containers, left.books.assignments) == ({}, {})
@@ -218,7 +218,7 @@ def test_a_new_root_takes_pins_out_of_reach_back(tmp_path: Path, version: Cgroup
     assert (host.states(), host.reserved()) == ({INNER: "pinned"}, {0: 4})
     host.stop()
     outer = host.tree.discovery()
-    back = release_unreachable(tmp_path, host.saved(), host.boot, outer.reaches, host.clock, host.log)
+    back = OutOfReach(tmp_path, outer.reaches, host.boot, host.clock, host.log).release(host.saved())
     assert back.containers == {}
     assert host.log.facts("container_out_of_reach")["cgroup"] == INNER
 
@@ -231,6 +231,6 @@ def test_pins_in_reach_are_not_touched(tmp_path: Path) -> None:
     saved, discovery = host.saved(), host.tree.discovery()
     inner = host.tree.discovery(INSIDE.cgroup_root)
 
-    assert release_unreachable(tmp_path, saved, host.boot, discovery.reaches, host.clock, host.log) is saved
-    assert release_unreachable(tmp_path, saved, "another", inner.reaches, host.clock, host.log) is saved
+    assert OutOfReach(tmp_path, discovery.reaches, host.boot, host.clock, host.log).release(saved) is saved
+    assert OutOfReach(tmp_path, inner.reaches, "another", host.clock, host.log).release(saved) is saved
     assert host.mems(OUTER) == "0"
