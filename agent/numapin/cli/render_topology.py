@@ -108,7 +108,7 @@ def _notes(topology: Topology) -> Iterator[str]:
     }
     for kind, meaning in meanings.items():
         if ids := NodeSet.from_ids(n.id for n in nodes if n.kind is kind):
-            yield f"{kind.value} (node {ids}): {meaning}."
+            yield f"{kind.value} ({ids.named}): {meaning}."
 
 
 def distance_lines(topology: Topology, *, width: int) -> Iterator[str]:

@@ -139,7 +139,8 @@ def _allowed(basis: Basis, asked: NodeSet | None) -> NodeSet | None:
         return basis.usable
     known = NodeSet.from_ids(basis.books.node_map.nodes)
     if unknown := asked - known:
-        _bad(f"--nodes-allowed: node {unknown} is not one of the nodes in the books ({known})")
+        named = f"{unknown.named} is not one" if len(unknown) == 1 else f"{unknown.named} are none"
+        _bad(f"--nodes-allowed: {named} of the nodes in the books ({known})")
     return asked if basis.usable is None else asked & basis.usable
 
 

@@ -80,7 +80,7 @@ def test_where_all_memory_is_cpu_less_it_is_used(tmp_path: Path, capsys: pytest.
     write_machine(tmp_path, [Node(0, "0-7", 0), Node(1), Node(2)])
 
     assert (
-        "cpu-less (node 1-2): no CPUs of its own (CXL, HBM or GPU memory); used, since no node has both"
+        "cpu-less (nodes 1-2): no CPUs of its own (CXL, HBM or GPU memory); used, since no node has both"
         in "\n".join(_table(tmp_path, capsys))
     )
 
