@@ -66,14 +66,16 @@ def guard() -> Guard:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say where the time went: seconds below each folder of tests/, and the longest tests with their fixtures."""
+    """Say where the time went: seconds below each folder of tests/, the longest files and tests with their fixtures."""
     folders: Counter[str] = Counter()
+    files: Counter[str] = Counter()
     tests: Counter[str] = Counter()
     for outcome in ("", "passed", "failed", "error", "skipped"):  # "" are setups and teardowns that went well
         for report in terminalreporter.stats.get(outcome, []):
             folders[report.nodeid.split("/")[1]] += report.duration
+            files[report.nodeid.partition("::")[0]] += report.duration
             tests[report.nodeid] += report.duration
     told = ", ".join(f"{folder} {seconds:.0f} s" for folder, seconds in folders.most_common())
     terminalreporter.write_line(f"where the time went: {told}")
-    for nodeid, seconds in tests.most_common(SLOW_SHOWN):
+    for nodeid, seconds in (*files.most_common(SLOW_SHOWN), *tests.most_common(SLOW_SHOWN)):
         terminalreporter.write_line(f"  {seconds:.0f} s {nodeid}")
