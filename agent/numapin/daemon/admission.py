@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from numapin.daemon.asking import ask_anew
 from numapin.daemon.config import Config
 from numapin.daemon.enabling import may_enable, why_not
 from numapin.daemon.holdings import Before, Holdings
-from numapin.daemon.inherited import about_to_get, as_it_stands, is_restored
+from numapin.daemon.inherited import is_restored, look_at_restored, original_mems, to_follow
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.machine import Machine
@@ -21,14 +22,12 @@ from numapin.daemon.undo import ALL_RELEASED
 from numapin.model.checkpoint import Phase, PinRecord, RefusalRecord, Restored
 from numapin.model.container import Classification, ContainerKind, ContainerRecord, QosClass
 from numapin.model.kubelet import Hands
-from numapin.model.memory import Books, Owner
+from numapin.model.memory import Owner
 from numapin.model.nodeset import NodeSet
-from numapin.model.plan import Plan, Refusal, Request, Scope
-from numapin.planner.accounting import release
-from numapin.planner.classify import classify, pod_request
+from numapin.model.plan import Plan, Refusal, Request
+from numapin.planner.classify import classify
 from numapin.planner.foreign import account_foreign
 from numapin.planner.placement import place
-from numapin.planner.pod_scope import place_in_pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,25 +101,12 @@ class Admission:
 
         *holdings* is what the container has already: its memory only breaks ties, its huge pages count as free.
         """
-        pin, known = self.ledger.pins.get(record.cgroup), self.ledger.restored.get(record.cgroup)
-        pinned = pin is not None and pin.inode == record.inode and pin.phase is not Phase.FOREIGN
-        if known is not None and not pinned and not record.doubts:
-            self.ledger.set_restored(record.cgroup, as_it_stands(known, record, self.machine.topology.with_memory))
+        look_at_restored(self.ledger, record, self.machine.topology.with_memory)
         decision = self._decide(record, holdings)
-        return replace(decision, follow=self._to_follow(decision))
-
-    def _to_follow(self, decision: Decision) -> NodeSet | None:
-        """The parent's nodes, where they grew beyond a value that only stands because the kernel keeps it there."""
-        record, known = decision.view.record, self.ledger.restored.get(decision.view.record.cgroup)
-        if known is None or not known.follows or record.parent_mems.issubset(record.mems) or self.dry_run:
-            return None
-        if decision.pin or decision.unpin is not None or record.cgroup in self.ledger.pins or record.doubts:
-            return None
-        others = decision.view.state is ContainerState.FOREIGN or self._released(record) == ALL_RELEASED
-        if others or not is_restored(record, self.ledger.restored):
-            return None
-        self.ledger.set_restored(record.cgroup, about_to_get(known, record.parent_mems))
-        return record.parent_mems
+        written = decision.pin or decision.unpin is not None or decision.view.state is ContainerState.FOREIGN
+        if written or self.dry_run or self._released(record) == ALL_RELEASED:
+            return decision
+        return replace(decision, follow=to_follow(self.ledger, record))
 
     def _decide(self, record: ContainerRecord, holdings: Holdings | None) -> Decision:
         verdict = classify_record(record, self.machine.config)
@@ -280,41 +266,13 @@ class Admission:
             hints=self.machine.hints(record),
             affinity=pin.nodes if pin is not None else None,  # another size never moves a running container
         )
-        if pin is None and self._holds_on_lost_nodes(owner):
-            elsewhere = self._place_elsewhere(record, request)
-            if isinstance(elsewhere, Plan):
-                return self._promise(record, verdict, pin, elsewhere)
-        answer = self._ask(self.ledger.books, record, request, first=pin is None)
+        answer = ask_anew(self.machine, self.ledger, record, request) if pin is None else self._keep(request)
         if isinstance(answer, Refusal):
             return self._refuse(record, verdict, pin, answer)
         return self._promise(record, verdict, pin, answer)
 
-    def _ask(self, books: Books, record: ContainerRecord, request: Request, *, first: bool) -> Plan | Refusal:
-        """What the planner says under the configured scope; only a container's *first* decision binds its pod."""
-        if self.machine.config.scope is Scope.POD and record.pod_uid is not None and first:
-            return place_in_pod(books, request, self.machine.rules(), pod_sizes=pod_request(record))
-        return place(books, request, self.machine.rules())
-
-    def _holds_on_lost_nodes(self, owner: Owner) -> bool:
-        """
-        True when some of what *owner* holds is on nodes without memory now and nobody runs there. A container that
-        runs waits for them; one that was started again has no pages yet, so it takes others where it can, and waits
-        only where it cannot.
-        """
-        if self.ledger.holder(owner) is not None:
-            return False  # the promise is a running container's, which appears a second time
-        held = self.ledger.books.assignments.get(owner, ())
-        return any(block.affinity - self.machine.topology.with_memory for block in held)
-
-    def _place_elsewhere(self, record: ContainerRecord, request: Request) -> Plan | Refusal:
-        """
-        Place as if nothing were held. Under pod scope what only ended containers of the pod hold binds nobody, while
-        one that runs keeps the pod where it is.
-        """
-        given_up = [request.owner]
-        if self.machine.config.scope is Scope.POD and record.pod_uid is not None:
-            given_up += self.ledger.ended_of_pod(record.pod_uid, request.owner)
-        return self._ask(release(self.ledger.books, *given_up), record, request, first=True)
+    def _keep(self, request: Request) -> Plan | Refusal:
+        return place(self.ledger.books, request, self.machine.rules())
 
     def _refuse(
         self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None, refusal: Refusal
@@ -394,13 +352,6 @@ class Admission:
             return Owner(record.cgroup, record.cgroup)
         return owner
 
-    def _original_mems(self, record: ContainerRecord) -> NodeSet:
-        """What an undo shall bring back; what an earlier undo left in place of inheriting is no value of its own."""
-        known = self.ledger.restored.get(record.cgroup)
-        if known is not None and known.follows and is_restored(record, self.ledger.restored):
-            return NodeSet()
-        return record.mems
-
     def _pin_record(
         self,
         record: ContainerRecord,
@@ -420,7 +371,7 @@ class Admission:
             owner=owner,
             phase=phase,
             nodes=nodes,
-            original_mems=self._original_mems(record),
+            original_mems=original_mems(record, self.ledger.restored),
             explanation=plan.explanation if plan is not None else None,
             message=message,
             ended_ns=None,

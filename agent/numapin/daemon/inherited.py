@@ -15,7 +15,7 @@ from numapin.daemon.logs import Log
 from numapin.daemon.pinning import WriteJob, Writer
 from numapin.daemon.presence import Finder
 from numapin.daemon.tracked import Tracked
-from numapin.model.checkpoint import PinRecord, Restored
+from numapin.model.checkpoint import Phase, PinRecord, Restored
 from numapin.model.container import ContainerRecord
 from numapin.model.errors import CgroupGone, KernelError
 from numapin.model.nodeset import NodeSet
@@ -53,6 +53,35 @@ def as_it_stands(found: Restored, record: ContainerRecord, with_memory: NodeSet)
 def about_to_get(found: Restored, nodes: NodeSet) -> Restored:
     """*found* while *nodes* are being written in its place."""
     return replace(found, mems=(*(m for m in found.mems if m != nodes), nodes)[-KEPT:])
+
+
+def original_mems(record: ContainerRecord, restored: Mapping[str, Restored]) -> NodeSet:
+    """What an undo shall bring back; what an earlier one left in place of inheriting is no value of its own."""
+    found = restored.get(record.cgroup)
+    inherits = found is not None and found.follows and is_restored(record, restored)
+    return NodeSet() if inherits else record.mems
+
+
+def look_at_restored(ledger: Ledger, record: ContainerRecord, with_memory: NodeSet) -> None:
+    """Keep what *ledger* remembers of the record's cgroup true (unsaved); *with_memory* as in `as_it_stands`."""
+    pin, found = ledger.pins.get(record.cgroup), ledger.restored.get(record.cgroup)
+    pinned = pin is not None and pin.inode == record.inode and pin.phase is not Phase.FOREIGN
+    if found is not None and not pinned and not record.doubts:
+        ledger.set_restored(record.cgroup, as_it_stands(found, record, with_memory))
+
+
+def to_follow(ledger: Ledger, record: ContainerRecord) -> NodeSet | None:
+    """
+    The parent's nodes, where it got more than a value of ours has that stands in place of inheriting; noted in
+    *ledger* (unsaved) as about to be written.
+    """
+    found = ledger.restored.get(record.cgroup)
+    if found is None or not found.follows or record.cgroup in ledger.pins or record.doubts:
+        return None
+    if record.parent_mems.issubset(record.mems) or not is_restored(record, ledger.restored):
+        return None
+    ledger.set_restored(record.cgroup, about_to_get(found, record.parent_mems))
+    return record.parent_mems
 
 
 class Following:
