@@ -66,7 +66,7 @@ def guard() -> Guard:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say where the time went: seconds below each folder of tests/, the longest files and tests with their fixtures."""
+    """Say where the time went: seconds below each folder of tests/, and the longest files and tests."""
     folders: Counter[str] = Counter()
     files: Counter[str] = Counter()
     tests: Counter[str] = Counter()
