@@ -184,7 +184,8 @@ class Undo:
         if whose is Whose.BEFORE and view.record.cgroup_v1:
             pending.target = pending.standing.found  # only for what else is to be put back
             return True
-        if whose is Whose.OTHERS:
+        known = self._ledger.restored.get(pin.cgroup)
+        if whose is Whose.OTHERS and (known is None or pending.standing.found not in known.mems):
             view.message = f"{view.message}; {LEFT}"
         told = pin.unit is not None or pending.ends is not End.GRANT  # a unit is told after a grant
         units = self._units if told else None

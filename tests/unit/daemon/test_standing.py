@@ -15,10 +15,10 @@ import pytest
 from numapin.daemon.machine import Machine
 from numapin.daemon.pinning import INLINE_BYTES, Outcome
 from numapin.daemon.release import release_document, release_offline
-from numapin.daemon.standing import Whose, what_stands
+from numapin.daemon.standing import LEFT, Whose, what_stands
 from numapin.kernel.cgroup_mounts import CgroupVersion
 from numapin.kernel.cgroupfs import open_cgroup
-from numapin.model.checkpoint import Phase, PinRecord
+from numapin.model.checkpoint import Phase, PinRecord, Restored
 from numapin.model.container import ContainerId, Runtime
 from numapin.model.errors import KernelWriteError
 from numapin.model.memory import Owner
@@ -248,6 +248,24 @@ def test_a_pin_that_is_not_granted_and_cannot_be_put_back(tmp_path: Path) -> Non
     assert (host.states(), host.reserved(), host.mems(PATH)) == ({PATH: "failed"}, {}, "0-3")
     assert host.saved().containers == {}
     host.sound()
+
+
+def test_what_an_earlier_undo_left_is_not_somebody_elses(tmp_path: Path) -> None:
+    """A first write that is refused over a value of ours from an earlier release leaves it, and blames nobody."""
+    host = Host(tmp_path)
+    host.guaranteed(PATH, 25, mems="0-1", effective="0-1")
+    host.holds(PATH, {0: 2 * INLINE_BYTES})
+    host.prepare()
+    inode = (host.tree.cpuset / PATH[1:]).stat().st_ino
+    host.agent.ledger.set_restored(PATH, Restored(inode, (NodeSet.parse("0-1"),), follows=True))
+    host.agent.full_pass()
+    assert host.states() == {PATH: "pinning"}
+
+    refuse(host)
+
+    assert (host.states(), host.reserved(), host.mems(PATH)) == ({PATH: "failed"}, {}, "0-1")
+    assert "EBUSY" in host.view(PATH).message
+    assert LEFT not in host.view(PATH).message
 
 
 def test_the_parent_as_it_is_when_a_failed_pin_is_put_back(tmp_path: Path) -> None:
