@@ -258,8 +258,8 @@ def test_b008_the_status_says_which_gpu_memory_is_not_used(tmp_path: Path, named
     assert found["findings"] == [
         {
             "code": "cpu-less-nodes",
-            "message": f"node {untouched} has memory but no CPUs and is not used; "
-            "name it in nodes.cpu_less to use it",
+            "message": f"nodes {untouched} have memory but no CPUs and are not used; "
+            "name them in nodes.cpu_less to use them",
         }
     ]
     listed = {n["id"]: n for n in found["nodes"]}

@@ -169,7 +169,7 @@ def _findings(agent: Agent, about: About) -> list[tuple[str, str]]:
         has, used, it = ("has", "is", "it") if len(outside) == 1 else ("have", "are", "them")
         found.append(
             ("cpu-less-nodes", f"{outside.named} {has} memory but no CPUs and {used} not used; "
-             f"name {it} in nodes.cpu_less to use it"),
+             f"name {it} in nodes.cpu_less to use {it}"),
         )  # fmt: skip
     if gone := agent.machine.gone:
         found.append(("machine", f"memory is reserved for the system on {gone.named}, where there is none now; the "
