@@ -158,6 +158,7 @@ class Host:
         self.agent: Agent
         self.writer: Writer
         self._pid = 1000
+        self._gone: set[int] = set()
 
     # ---- the daemon ------------------------------------------------------------------------------------------
 
@@ -251,7 +252,12 @@ class Host:
         """A running container; *options* are those of `CgroupTree.add`."""
         self._pid += 1
         self.tree.process(self._pid)
-        self.tree.add(path, pids=(self._pid,), **options)
+        while self.tree.add(path, pids=(self._pid,), **options).stat().st_ino in self._gone:
+            # a kernel never gives a cgroup's number again, and the file system did: keep it busy, and once more
+            busy = self.root / f"busy-inode-numbers/{self._pid}-{len(self._gone)}"
+            busy.parent.mkdir(exist_ok=True)
+            (self.tree.cpuset / path.lstrip("/")).rename(busy)
+            self._gone.discard(busy.stat().st_ino)
         return path
 
     def remove(self, path: str) -> str:
@@ -260,10 +266,12 @@ class Host:
         if self.tree.version is CgroupVersion.V1:
             base = self.root / "sys/fs/cgroup"
             directories += [base / c / path.lstrip("/") for c in ("memory", "cpu,cpuacct", "hugetlb")]
+        inode = directories[0].stat().st_ino
         for directory in directories:
             for below in sorted(directory.rglob("*"), reverse=True):
                 below.rmdir() if below.is_dir() else below.unlink()
             directory.rmdir()
+        self._gone.add(inode)
         return path
 
     def grant(self, path: str, nodes: str) -> None:

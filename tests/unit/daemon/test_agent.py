@@ -319,9 +319,7 @@ def test_a_cgroup_made_anew_is_another_container(tmp_path: Path) -> None:
     path = host.guaranteed(docker(1), 2)
     host.start()
     inode = host.view(path).record.inode
-    host.put("/keeps-the-inode-number-busy", {"x": ""})
     host.remove(path)
-    host.put("/takes-the-old-inode-number", {"x": ""})
     host.guaranteed(path, 5)
 
     host.agent.full_pass()

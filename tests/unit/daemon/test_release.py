@@ -218,9 +218,7 @@ def test_offline_with_ended_and_other_values(tmp_path: Path) -> None:
     host.start()
     host.stop()
     host.remove(gone)
-    host.put("/keeps-the-inode-number-busy", {"x": ""})
     host.remove(anew)
-    host.put("/takes-the-old-inode-number", {"x": ""})
     host.guaranteed(anew, 2, mems="3")
     host.put(others, {"cpuset.mems": "2\n"})
 

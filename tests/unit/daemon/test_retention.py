@@ -22,7 +22,6 @@ def docker_keeps(host: Host, number: int) -> Path:
 
 def anew(host: Host, path: str, gib: float, effective: str = "0") -> str:
     """The same container's next cgroup, which has another inode."""
-    host.put("/takes-the-old-inode-number", {"x": ""})
     return host.guaranteed(path, gib, effective=effective)
 
 
@@ -38,7 +37,6 @@ def test_a_restart_keeps_the_nodes(tmp_path: Path) -> None:
     assert host.mems(path) == "1"
     host.agent.on_removed([host.remove(filler)])
 
-    host.put("/keeps-the-inode-number-busy", {"x": ""})
     host.agent.on_removed([host.remove(path)])
     assert host.reserved() == {1: 6}
     host.agent.on_created([anew(host, path, 6, "1")])

@@ -105,9 +105,7 @@ def test_a_restarted_container_is_decided_again(tmp_path: Path) -> None:
     path = host.guaranteed(docker(1), 2)
     host.start()
     host.agent.release([path])
-    host.put("/keeps-the-inode-number-busy", {"x": ""})
     host.agent.on_removed([host.remove(path)])
-    host.put("/takes-the-old-inode-number", {"x": ""})
 
     host.agent.on_created([host.guaranteed(path, 2)])
 

@@ -150,7 +150,9 @@ def host_with(bus: SystemBus, *paths: str) -> Host:
 
     def write(unit: Unit) -> None:
         if nodes := decode_nodes(unit.nodes):  # an empty value is refused by the kernel for a populated cgroup
-            host.put(unit.cgroup, {"cpuset.mems": f"{nodes}\n"})
+            host.put(unit.cgroup, {"new": f"{nodes}\n"})  # in one step: a kernel's file is never half written
+            directory = host.tree.cpuset / unit.cgroup.lstrip("/")
+            (directory / "new").rename(directory / "cpuset.mems")
 
     bus.on_set = write
     return host
