@@ -21,6 +21,7 @@ from numapin.daemon.config_keys import LogFormat
 from numapin.daemon.explain import Known, explain_document
 from numapin.daemon.logs import set_up_logging
 from numapin.daemon.offline import offline_status
+from numapin.daemon.outcome import unsaid
 from numapin.daemon.status import About, container_row, containers_document, status_document
 from numapin.kernel.cgroup_mounts import CgroupVersion
 from support.daemon import Host, docker
@@ -113,7 +114,7 @@ def test_no_log_line_is_forged_and_no_table_broken(data: st.DataObject) -> None:
             document = explain_document(known, view.record.cgroup, {"from": "daemon"})
             everything.append(shown(render_explanation, json.loads(json.dumps(document))))
         rows = containers["containers"]
-        said = sum(len([*filter(None, [r["message"]]), *r["findings"]]) for r in rows if r["state"] not in QUIET)
+        said = sum(len([*filter(None, [r["message"]]), *unsaid(r)]) for r in rows if r["state"] not in QUIET)
         assert len(wide.splitlines()) == 1 + len(rows) + said
         assert all(line.isprintable() for text in everything for line in text.split("\n"))
         assert all(cell_len(line) <= 60 for line in shown(render_status, status, "60").split("\n"))
