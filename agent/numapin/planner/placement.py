@@ -98,6 +98,21 @@ def place(books: Books, request: Request, rules: Rules) -> Plan | Refusal:
     return Plan(request.owner, nodes, blocks, reserve(bare, request.owner, blocks), record)
 
 
+def nodes_for(books: Books, request: Request, rules: Rules) -> NodeSet | None:
+    """
+    The nodes that `place` chooses for an owner that has none yet, or ``None`` where it refuses.
+
+    For a question whose books and record nobody wants: those take more than half of `place`.
+    """
+    sizes = tuple(kind for kind, size in sorted(request.sizes.items()) if size)
+    offers = Offers(books, request, sizes)
+    width = offers.width()
+    if width is None:
+        return None
+    answer = choose(offers, rules, _taste(books, request), width=width)
+    return None if isinstance(answer, Denial) else NodeSet(answer.mask)
+
+
 def _recorded(rules: Rules, views: tuple[NodeView, ...]) -> Mapping[NodeId, Mapping[NodeId, int]]:
     """Distances for the record, where they count and are not too many to keep."""
     return rules.distances if rules.prefer_closest and len(views) <= RECORDED_DISTANCES else {}

@@ -12,7 +12,7 @@ from dataclasses import replace
 from numapin.model.memory import Books, MemoryType, Owner
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Plan, Refusal, Request, Rules
-from numapin.planner.placement import place
+from numapin.planner.placement import nodes_for, place
 
 
 def pod_nodes(books: Books, request: Request) -> NodeSet | None:
@@ -41,8 +41,9 @@ def place_in_pod(
         whole = {kind: max(pod_sizes.get(kind, 0), size) for kind, size in request.sizes.items()}
         whole |= {kind: size for kind, size in pod_sizes.items() if kind not in whole}
         for_pod = replace(request, owner=Owner(request.owner.pod, ""), sizes=whole, reusable=())
-        answer = place(books, for_pod, rules)
-        if isinstance(answer, Refusal):
+        nodes = nodes_for(books, for_pod, rules)
+        if nodes is None:
+            answer = place(books, for_pod, rules)
+            assert isinstance(answer, Refusal)
             return replace(answer, owner=request.owner, message=f"its pod as a whole {answer.message}")
-        nodes = answer.nodes
     return place(books, replace(request, affinity=nodes), rules)
