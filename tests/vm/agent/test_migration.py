@@ -12,6 +12,9 @@ from support.installed import Numapin, reserve_all_but, reserved
 from support.workloads import MIB, RUNC, Box, Driver, Seen, Workloads, guaranteed
 
 SOURCE, TARGET = 2, 3
+LARGE_MIB = 1024
+PLUGGED_MIB = 512
+"""The guest's nodes have 1 GiB, of which the system uses some."""
 FILLER = f"""
 setsid numactl --membind {TARGET} sh /srv/rootfs/usr/local/bin/hold-memory 600 >/tmp/filler 2>&1 &
 echo $! >/tmp/filler.pid
@@ -19,12 +22,29 @@ until grep -q holding /tmp/filler; do sleep 0.2; done
 """
 
 
+def plug(guest: Guest, numapin: Numapin) -> None:
+    """Give the two nodes more memory."""
+    before = {n["id"]: n["memory_map"]["memory"]["total"] for n in numapin.status()["nodes"]}
+    guest.run("echo online_movable >/sys/devices/system/memory/auto_online_blocks")
+    for node in (SOURCE, TARGET):
+        more = {"qom-type": "memory-backend-ram", "id": f"more{node}", "size": PLUGGED_MIB * MIB}
+        guest.monitor("object-add", more)
+        guest.monitor("device_add", {"driver": "pc-dimm", "id": f"dimm{node}", "memdev": f"more{node}", "node": node})
+    grown = {node: before[node] + PLUGGED_MIB * MIB for node in (SOURCE, TARGET)}
+    numapin.wait(
+        "the memory",
+        lambda s: grown == {n["id"]: n["memory_map"]["memory"]["total"] for n in s["nodes"] if n["id"] in grown},
+    )
+
+
 def run_unpinned(guest: Guest, numapin: Numapin, workloads: Workloads, hold_mib: int, driver: Driver = RUNC) -> Seen:
     """
     A running container, free to use all nodes, whose pages are on SOURCE; the service is stopped and may give away
     memory on TARGET only.
     """
-    numapin.configure('full_pass_interval = "2s"\n' + reserve_all_but(numapin.status(), {TARGET: 800 * MIB}))
+    numapin.configure(
+        'full_pass_interval = "2s"\n' + reserve_all_but(numapin.status(), {TARGET: (hold_mib + 200) * MIB})
+    )
     guest.run("systemctl stop numapin", timeout_s=120)
     workloads.start((driver, Box("big", guaranteed(hold_mib + 40), hold_mib)))
     cgroup = workloads.look()["big"].cgroup
@@ -40,8 +60,9 @@ def run_unpinned(guest: Guest, numapin: Numapin, workloads: Workloads, hold_mib:
 def test_another_is_pinned_meanwhile(
     guest: Guest, numapin: Numapin, workloads: Workloads, record_property: Callable[[str, object], None]
 ) -> None:
-    """While 600 MiB of one container move, a new one gets its node."""
-    before = run_unpinned(guest, numapin, workloads, 600)
+    """While a gigabyte of one container moves, a new one gets its node."""
+    plug(guest, numapin)
+    before = run_unpinned(guest, numapin, workloads, LARGE_MIB)
     guest.push(Path(support.migration_race.__file__), "/root/migration_race.py")
     done = guest.run(f"python3 /root/migration_race.py {before.cgroup} {TARGET}", timeout_s=300)
     seen = json.loads(done.stdout)
@@ -51,7 +72,7 @@ def test_another_is_pinned_meanwhile(
     after = workloads.look()["big"]
     record_property(
         "figure",
-        f"600 MiB moved in {seen['big_s']:.2f} s; meanwhile a new container had its node after "
+        f"{LARGE_MIB} MiB moved in {seen['big_s']:.2f} s; meanwhile a new container had its node after "
         f"{seen['small_s']:.2f} s ({seen['still_elsewhere'] // MIB} MiB were still to move); "
         f"the kernel let its process in after {seen['join_s']:.2f} s more",
     )
@@ -60,9 +81,9 @@ def test_another_is_pinned_meanwhile(
     assert seen["small_s"] < seen["big_s"]
     assert seen["first"]
     assert (str(TARGET), str(TARGET)) == (after.effective, after.allowed)
-    assert after.anonymous[TARGET] >= 600 * MIB
+    assert after.anonymous[TARGET] >= LARGE_MIB * MIB
     assert after.stray(TARGET) <= MIB
-    assert {SOURCE: 0, TARGET: 690 * MIB} == {n: reserved(status)[n] for n in (SOURCE, TARGET)}
+    assert {SOURCE: 0, TARGET: (LARGE_MIB + 40 + 50) * MIB} == {n: reserved(status)[n] for n in (SOURCE, TARGET)}
 
 
 def test_pages_that_do_not_fit_yet(guest: Guest, numapin: Numapin, workloads: Workloads) -> None:
