@@ -34,6 +34,7 @@ from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import Checkpoint
 from numapin.model.container import ContainerRecord
 from numapin.model.errors import CheckpointUnreadable, ConfigError, KernelError
+from numapin.model.nodeset import NodeSet
 from numapin.planner.accounting import gave_back, misfits
 from numapin.planner.changes import changes
 
@@ -244,6 +245,18 @@ class Agent:
             self._delivery.release(view)
         self._released = True
         self._retry()
+
+    def mems_of(self, view: Tracked) -> NodeSet | None:
+        """What the view's cgroup says now; ``None`` when it is gone, or cannot be read."""
+        was_open = view.cgroup is not None
+        try:
+            cgroup = self._delivery.hold(view)
+            return None if cgroup is None else cgroup.read_cpuset_mems()
+        except KernelError:
+            return None
+        finally:
+            if not was_open:
+                view.close()
 
     def on_outcomes(self, outcomes: Iterable[Outcome]) -> None:
         """Writes are done: note what the kernel granted."""

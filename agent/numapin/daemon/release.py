@@ -20,7 +20,7 @@ from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.kernel.clock import Clock
 from numapin.kernel.files import read_optional
 from numapin.model.checkpoint import Checkpoint, Phase, Restored
-from numapin.model.errors import ExitStatus, KernelError, RequestFailed
+from numapin.model.errors import ExitStatus, RequestFailed
 from numapin.state.checkpoint import CheckpointFile
 from numapin.state.lock import DaemonLock
 
@@ -65,18 +65,13 @@ def release_document(agent: Agent, params: Mapping[str, object]) -> dict[str, ob
 
 def _row_of_view(agent: Agent, view: Tracked) -> Row:
     record = view.record
-    mems: str | None = None
-    if view.cgroup is not None:
-        try:
-            mems = str(view.cgroup.read_cpuset_mems())
-        except KernelError:
-            mems = None  # it is going; its removal is on the way
+    mems = agent.mems_of(view)
     return {
         "id": record.id,
         "name": record.name,
         "cgroup": record.cgroup,
         "state": view.state.value,
-        "mems": mems,
+        "mems": None if mems is None else str(mems),
         "pending": agent.undo.pending(record.cgroup),
         "problem": agent.undo.failed.get(record.cgroup),
         "message": view.message,

@@ -329,3 +329,17 @@ def test_offline_with_one_generation_damaged(tmp_path: Path) -> None:
 
     assert 1 == len(document["source"]["damaged"])
     assert path in [row["cgroup"] for row in document["containers"]]
+
+
+def test_a_released_container_whose_directory_was_let_go(tmp_path: Path) -> None:
+    """What its cgroup says is read anew: it is not called gone because nobody holds it open any more."""
+    host = Host(tmp_path)
+    path = wide(host, 1)
+    host.start()
+    host.agent.release([path])
+    host.wait_for_writes()
+    host.view(path).close()
+    document: Any = release_document(host.agent, {"container": path, "report": True})
+
+    assert document["containers"][0]["mems"] == "0-3"
+    assert host.view(path).cgroup is None
