@@ -38,6 +38,18 @@ def place(books: Books, request: Request, rules: Rules) -> Plan | Refusal:
     Raises:
         ValueError: A size is negative, or none is above zero.
     """
+    found = _place(books, request, rules, nodes_only=False)
+    assert not isinstance(found, NodeSet)
+    return found
+
+
+def nodes_for(books: Books, request: Request, rules: Rules) -> NodeSet | Refusal:
+    """The nodes that `place` chooses, or its refusal: for a question whose books and record nobody wants."""
+    found = _place(books, request, rules, nodes_only=True)
+    return found.nodes if isinstance(found, Plan) else found
+
+
+def _place(books: Books, request: Request, rules: Rules, *, nodes_only: bool) -> Plan | NodeSet | Refusal:
     sizes = {kind: size for kind, size in sorted(request.sizes.items()) if size}
     if not sizes or min(sizes.values()) < 0:
         raise ValueError(f"a request needs sizes above zero, not {dict(request.sizes)}")
@@ -82,6 +94,8 @@ def place(books: Books, request: Request, rules: Rules) -> Plan | Refusal:
         sentence = refusal_sentence(answer, offers, views, would_fit)
         return Refusal(request.owner, answer.code, reason, sentence, record)
     nodes = NodeSet(answer.mask)
+    if nodes_only:
+        return nodes
     blocks = tuple(Block(nodes, kind, size) for kind, size in sizes.items())
     record = Explanation(
         policy=rules.policy,
@@ -96,21 +110,6 @@ def place(books: Books, request: Request, rules: Rules) -> Plan | Refusal:
         distances=_recorded(rules, views),
     )
     return Plan(request.owner, nodes, blocks, reserve(bare, request.owner, blocks), record)
-
-
-def nodes_for(books: Books, request: Request, rules: Rules) -> NodeSet | None:
-    """
-    The nodes that `place` chooses for an owner that has none yet, or ``None`` where it refuses.
-
-    For a question whose books and record nobody wants: those take more than half of `place`.
-    """
-    sizes = tuple(kind for kind, size in sorted(request.sizes.items()) if size)
-    offers = Offers(books, request, sizes)
-    width = offers.width()
-    if width is None:
-        return None
-    answer = choose(offers, rules, _taste(books, request), width=width)
-    return None if isinstance(answer, Denial) else NodeSet(answer.mask)
 
 
 def _recorded(rules: Rules, views: tuple[NodeView, ...]) -> Mapping[NodeId, Mapping[NodeId, int]]:

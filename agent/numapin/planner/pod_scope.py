@@ -41,9 +41,8 @@ def place_in_pod(
         whole = {kind: max(pod_sizes.get(kind, 0), size) for kind, size in request.sizes.items()}
         whole |= {kind: size for kind, size in pod_sizes.items() if kind not in whole}
         for_pod = replace(request, owner=Owner(request.owner.pod, ""), sizes=whole, reusable=())
-        nodes = nodes_for(books, for_pod, rules)
-        if nodes is None:
-            answer = place(books, for_pod, rules)
-            assert isinstance(answer, Refusal)
+        answer = nodes_for(books, for_pod, rules)
+        if isinstance(answer, Refusal):
             return replace(answer, owner=request.owner, message=f"its pod as a whole {answer.message}")
+        nodes = answer
     return place(books, replace(request, affinity=nodes), rules)
