@@ -17,7 +17,7 @@ from numapin.daemon.config import Config, load_config, under
 from numapin.daemon.config_keys import format_duration
 from numapin.daemon.enabling import may_enable
 from numapin.daemon.machine import Machine
-from numapin.daemon.shortcomings import memory_gap, no_memory_controller
+from numapin.daemon.shortcomings import memory_gap, no_memory_controller, unused_nodes
 from numapin.kernel.cgroup_mounts import Hierarchy, find_hierarchy
 from numapin.kernel.discovery import Discovery
 from numapin.kernel.files import list_subdirectories, read_optional
@@ -112,10 +112,7 @@ def _nodes(root: Path, machine: Machine) -> Iterator[Check]:
         yield Check("nodes", Verdict.NOTE, f"{facts}; with one node there is nothing to choose, only books to keep")
     else:
         yield Check("nodes", Verdict.OK, facts)
-    if outside := topology.with_memory - usable:
-        have, them = ("has", "it") if len(outside) == 1 else ("have", "them")
-        facts = f"{outside.named} {have} memory and no CPUs; name {them} in nodes.cpu_less to use {them}"
-        yield Check("nodes", Verdict.NOTE, facts)
+    yield from (Check("nodes", Verdict.NOTE, said) for _, said in unused_nodes(topology, usable))
     for warning in topology.warnings:
         yield Check("nodes", Verdict.NOTE, warning)
     if root == Path("/"):

@@ -7,6 +7,7 @@ Owns: when that is worth a sentence. Must never: read the machine.
 from __future__ import annotations
 
 from numapin.kernel.cgroup_mounts import Hierarchy
+from numapin.model.nodeset import NodeSet
 from numapin.model.quantity import format_bytes
 from numapin.model.topology import Topology
 
@@ -21,6 +22,20 @@ def memory_gap(topology: Topology, whole_bytes: int) -> list[tuple[str, str]]:
             "memory-totals-differ",
             f"the nodes have {format_bytes(nodes)} together and /proc/meminfo says {format_bytes(whole_bytes)}; "
             "the nodes' own numbers are used",
+        )
+    ]
+
+
+def unused_nodes(topology: Topology, usable: NodeSet) -> list[tuple[str, str]]:
+    """A finding when there is memory on nodes without CPUs that the configuration does not name."""
+    outside = topology.with_memory - usable
+    if not outside:
+        return []
+    has, used, it = ("has", "is", "it") if len(outside) == 1 else ("have", "are", "them")
+    return [
+        (
+            "cpu-less-nodes",
+            f"{outside.named} {has} memory but no CPUs and {used} not used; name {it} in nodes.cpu_less to use {it}",
         )
     ]
 

@@ -16,6 +16,7 @@ from numapin.daemon.documents import container_facts, node_tables
 from numapin.daemon.enabling import enabled_findings
 from numapin.daemon.leftovers import sentence
 from numapin.daemon.nested import NestedRows
+from numapin.daemon.shortcomings import unused_nodes
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.model.container import ContainerKind, QosClass
 from numapin.model.nodeset import NodeSet
@@ -164,13 +165,7 @@ def _findings(agent: Agent, about: About) -> list[tuple[str, str]]:
         found += agent.kubelet.findings()
     found += [("kubelet-and-ours", sentence) for sentence in agent.ledger.short]
     found += [("topology", w) for w in agent.machine.topology.warnings]
-    outside = agent.machine.topology.with_memory - agent.machine.usable
-    if outside:
-        has, used, it = ("has", "is", "it") if len(outside) == 1 else ("have", "are", "them")
-        found.append(
-            ("cpu-less-nodes", f"{outside.named} {has} memory but no CPUs and {used} not used; "
-             f"name {it} in nodes.cpu_less to use {it}"),
-        )  # fmt: skip
+    found += unused_nodes(agent.machine.topology, agent.machine.usable)
     if gone := agent.machine.gone:
         found.append(("machine", f"memory is reserved for the system on {gone.named}, where there is none now; the "
                       "reservation counts again when it is back"))  # fmt: skip
