@@ -25,11 +25,16 @@ OTHER_PROVIDERS = "other-providers"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Admitted: exactly *mask*; *rule* names what chose it among sets of equally many nodes."""
+    """
+    Admitted: exactly *mask*.
+
+    *rule* names what chose it among sets of equally many nodes; ``None``: the order of `ties.Taste`, in which
+    `deciding` finds the word.
+    """
 
     mask: int
     preferred: bool
-    rule: str
+    rule: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +93,19 @@ def choose(offers: Offers, rules: Rules, taste: Taste, *, width: int | None) -> 
     """
     if width is None:
         return Denial(RefusalCode.DOES_NOT_FIT)
-    closest = Taste(taste.weights, rules.distances) if rules.prefer_closest else taste
-    if rules.policy in (TopologyPolicy.NONE, TopologyPolicy.SINGLE_NUMA_NODE):
-        closest = taste
+    closest = _closest(rules, taste)
     own = offers.narrowest(closest)
     if own is None:
         return Denial(RefusalCode.NO_ROOM)
     narrow = own.bit_count() <= width
     if rules.policy is TopologyPolicy.NONE or not offers.request.hints:
-        return _memory_alone(offers, rules.policy, closest, own, narrow)
+        return _memory_alone(rules.policy, own, narrow)
     single = rules.policy is TopologyPolicy.SINGLE_NUMA_NODE
     entries, floor = combine(offers.request.hints, single=single)
     if narrow and (not single or own.bit_count() == 1):
         agreed = _agreed(offers, entries, closest, own)
         if agreed is not None:
-            return Choice(agreed, True, OTHER_PROVIDERS if agreed != own else _rule(offers, closest, own))
+            return Choice(agreed, True, OTHER_PROVIDERS if agreed != own else None)
         denial = Denial(RefusalCode.HINTS_DISAGREE, own)
     else:
         denial = Denial(RefusalCode.NOT_SINGLE if single else RefusalCode.NOT_FEWEST, own)
@@ -111,25 +114,36 @@ def choose(offers: Offers, rules: Rules, taste: Taste, *, width: int | None) -> 
     merged = _compromise(offers, entries, max(floor, own.bit_count()), closest)
     if merged is None:
         # The kubelet would now take all nodes; the narrowest set that fits is what best effort means.
-        return Choice(own, False, _rule(offers, closest, own))
+        return Choice(own, False)
     if not offers.takes(merged):
         merged = offers.narrowest(taste, containing=merged) or own
-    return Choice(merged, False, OTHER_PROVIDERS if merged != own else _rule(offers, closest, own))
+    return Choice(merged, False, OTHER_PROVIDERS if merged != own else None)
 
 
-def _memory_alone(offers: Offers, policy: TopologyPolicy, taste: Taste, own: int, narrow: bool) -> Choice | Denial:
+def _memory_alone(policy: TopologyPolicy, own: int, narrow: bool) -> Choice | Denial:
     if policy is TopologyPolicy.SINGLE_NUMA_NODE and not (narrow and own.bit_count() == 1):
         return Denial(RefusalCode.NOT_SINGLE, own)
     if policy is TopologyPolicy.RESTRICTED and not narrow:
         return Denial(RefusalCode.NOT_FEWEST, own)
-    return Choice(own, narrow, _rule(offers, taste, own))
+    return Choice(own, narrow)
 
 
-def _rule(offers: Offers, taste: Taste, own: int) -> str:
-    if not offers.has_rival(own):
+def _closest(rules: Rules, taste: Taste) -> Taste:
+    """*taste* with distances where policy and option let them count."""
+    if rules.policy in (TopologyPolicy.NONE, TopologyPolicy.SINGLE_NUMA_NODE) or not rules.prefer_closest:
+        return taste
+    return Taste(taste.weights, rules.distances)
+
+
+def deciding(offers: Offers, rules: Rules, taste: Taste, choice: Choice) -> str:
+    """What chose *choice* of `choose` among sets of equally many nodes; for the record only, as it searches again."""
+    if choice.rule is not None:
+        return choice.rule
+    if not offers.has_rival(choice.mask):
         return "only-set-that-fits"
-    plainest = own if taste.plain else offers.narrowest(Taste()) or own
-    return taste.deciding(own, plainest)
+    closest = _closest(rules, taste)
+    plainest = choice.mask if closest.plain else offers.narrowest(Taste()) or choice.mask
+    return closest.deciding(choice.mask, plainest)
 
 
 def _agreed(offers: Offers, entries: Sequence[Entry], taste: Taste, own: int) -> int | None:

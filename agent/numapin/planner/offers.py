@@ -60,7 +60,8 @@ class Offers:
         self.inexact = False
         self._steps = Steps(len(self.ids))
         self._searches: dict[tuple[tuple[NodeId, ...], Vector], Search] = {}
-        self._known: dict[object, int | None] = {}
+        self._known: dict[object, tuple[Taste, int | None]] = {}
+        """Best sets by question; the taste is kept, because the question has its identity."""
 
     def _vectors(self, node: NodeId, state: NodeState) -> tuple[Vector, Vector]:
         """Allocatable, and what the books and the kernel have free."""
@@ -199,9 +200,9 @@ class Offers:
     def _best(self, search: Search, pool: Sequence[NodeId], k: int, base: int, taste: Taste) -> int | None:
         key = (tuple(pool), search.need, k, base, id(taste))
         if key not in self._known:
-            self._known[key] = best_subset(search, pool, k, base, taste, self._steps)
+            self._known[key] = taste, best_subset(search, pool, k, base, taste, self._steps)
             self.inexact |= not search.exact
-        return self._known[key]
+        return self._known[key][1]
 
     def free_of(self, nodes: Iterable[NodeId]) -> Vector:
         """What the nodes offer together."""

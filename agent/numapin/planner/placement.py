@@ -14,7 +14,7 @@ from numapin.model.memory import Block, Books, MemoryType, Owner
 from numapin.model.nodeset import NodeId, NodeSet
 from numapin.model.plan import Explanation, NodeView, Plan, Refusal, RefusalCode, Request, Rules
 from numapin.planner.accounting import release, reserve
-from numapin.planner.choice import Choice, Denial, choose, kubelet_reason
+from numapin.planner.choice import Choice, Denial, choose, deciding, kubelet_reason
 from numapin.planner.offers import Offers
 from numapin.planner.ties import Taste, Weight
 from numapin.planner.ways import POD_AFFINITY
@@ -61,8 +61,7 @@ def _place(books: Books, request: Request, rules: Rules, *, nodes_only: bool) ->
     kinds = tuple(sizes)
     offers = Offers(bare, request, kinds)
     taste = _taste(books, request)
-    views = node_views(bare, request, kinds, taste)
-    unknown = any(not any(view.allocatable.get(kind) for view in views) for kind in kinds)
+    unknown = _unknown(bare, kinds)
     width = None if unknown else offers.width()
     answer: Choice | Denial
     if unknown:
@@ -77,6 +76,9 @@ def _place(books: Books, request: Request, rules: Rules, *, nodes_only: bool) ->
         )
     else:
         answer = choose(offers, rules, taste, width=width)
+    if nodes_only and isinstance(answer, Choice):
+        return NodeSet(answer.mask)
+    views = node_views(bare, request, kinds, taste)
     if isinstance(answer, Denial):
         would_fit = what_would_fit(answer, offers, views, width, rules.policy)
         record = Explanation(
@@ -94,8 +96,7 @@ def _place(books: Books, request: Request, rules: Rules, *, nodes_only: bool) ->
         sentence = refusal_sentence(answer, offers, views, would_fit)
         return Refusal(request.owner, answer.code, reason, sentence, record)
     nodes = NodeSet(answer.mask)
-    if nodes_only:
-        return nodes
+    rule = deciding(offers, rules, taste, answer)
     blocks = tuple(Block(nodes, kind, size) for kind, size in sizes.items())
     record = Explanation(
         policy=rules.policy,
@@ -105,11 +106,23 @@ def _place(books: Books, request: Request, rules: Rules, *, nodes_only: bool) ->
         candidates=_candidates(offers, answer.mask),
         chosen=nodes,
         preferred=answer.preferred,
-        tie_break=f"{answer.rule}; bounded search" if offers.inexact else answer.rule,
+        tie_break=f"{rule}; bounded search" if offers.inexact else rule,
         hints=request.hints,
         distances=_recorded(rules, views),
     )
     return Plan(request.owner, nodes, blocks, reserve(bare, request.owner, blocks), record)
+
+
+def _unknown(books: Books, kinds: tuple[MemoryType, ...]) -> bool:
+    """True when no node has anything to promise of one of *kinds*."""
+    for kind in kinds:
+        for state in books.node_map.nodes.values():
+            table = state.memory_map.get(kind)
+            if table is not None and table.allocatable:
+                break
+        else:
+            return True
+    return False
 
 
 def _recorded(rules: Rules, views: tuple[NodeView, ...]) -> Mapping[NodeId, Mapping[NodeId, int]]:
