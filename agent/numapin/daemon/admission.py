@@ -1,15 +1,15 @@
 """
-One container's decision: record → class → request → plan → the promise in the ledger.
+One container's decision: which rule applies to whom.
 
-Owns: which rule applies to whom. Must never: write a cgroup or the disk.
+Owns: what comes before a placement: who manages it, what is doubtful, what somebody else chose. Must never: write a
+cgroup or the disk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from numapin.daemon.asking import ask_anew
 from numapin.daemon.config import Config
 from numapin.daemon.enabling import may_enable, why_not
 from numapin.daemon.holdings import Before, Holdings
@@ -17,32 +17,15 @@ from numapin.daemon.inherited import is_restored, look_at_restored, original_mem
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.machine import Machine
+from numapin.daemon.placing import Decision, Placing, owner_of, pin_record
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.daemon.undo import ALL_RELEASED
-from numapin.model.checkpoint import Phase, PinRecord, RefusalRecord, Restored
+from numapin.model.checkpoint import Phase, PinRecord, Restored
 from numapin.model.container import Classification, ContainerKind, ContainerRecord, QosClass
 from numapin.model.kubelet import Hands
-from numapin.model.memory import Owner
 from numapin.model.nodeset import NodeSet
-from numapin.model.plan import Plan, Refusal, Request
 from numapin.planner.classify import classify
 from numapin.planner.foreign import account_foreign
-from numapin.planner.placement import place
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """
-    The container's new view, and what to do in the cgroup.
-
-    ``pin`` asks for its nodes to be written; ``unpin`` for the value before our first write to be restored;
-    ``follow`` for the parent's nodes in place of those that an earlier undo left.
-    """
-
-    view: Tracked
-    pin: bool = False
-    unpin: PinRecord | None = None
-    follow: NodeSet | None = None
 
 
 def classify_record(record: ContainerRecord, config: Config) -> Classification:
@@ -93,7 +76,7 @@ class Admission:
         self.dry_run = dry_run
         self.kubelet = kubelet
         self._released = released
-        self._before = before
+        self._placing = Placing(machine, ledger, dry_run=dry_run, before=before)
 
     def decide(self, record: ContainerRecord, holdings: Holdings | None = None) -> Decision:
         """
@@ -144,7 +127,7 @@ class Admission:
             self.ledger.drop(record.cgroup)  # nobody else's any more
         if why := self._released(record):
             return Decision(Tracked(record, verdict, ContainerState.RELEASED, why))
-        decision = self._place(record, verdict, ours, holdings or Holdings())
+        decision = self._placing.place(record, verdict, ours, holdings or Holdings())
         if before is None:
             return decision
         # what stands in the cgroup is ours of old, and not what was there before us
@@ -220,13 +203,14 @@ class Admission:
         why: str = "",
     ) -> Decision:
         """Somebody else's pin: its bytes are taken out of the books, its cgroup is left alone."""
-        owner = pin.owner if pin is not None else self._owner(record)
+        owner = pin.owner if pin is not None else owner_of(record, self.ledger)
         books, note = account_foreign(self.ledger.books, owner, verdict.request, theirs)
         self.ledger.dirty |= books != self.ledger.books
         self.ledger.books = books
         was = "was" if len(theirs) == 1 else "were"
         message = (why or f"{theirs.named} {was} chosen by somebody else") + (f"; {note}" if note else "")
-        account = self._pin_record(record, owner, theirs, Phase.FOREIGN, message)
+        original = original_mems(record, self.ledger.restored)
+        account = pin_record(record, owner, theirs, Phase.FOREIGN, original=original, message=message)
         undo = self._ours_below(record, pin, theirs)
         if undo is not None:  # noted until it is done, like any promise: the daemon may be killed in between
             account = replace(account, original_below=undo.original_below, original_migrate=undo.original_migrate)
@@ -246,133 +230,3 @@ class Admission:
         on_v1 = record.cgroup_v1 and (bool(pin.original_below) or pin.original_migrate is not None)
         drift = pin.phase is not Phase.FOREIGN and record.mems != theirs
         return replace(pin, original_mems=theirs) if on_v1 or drift else None
-
-    def _place(
-        self,
-        record: ContainerRecord,
-        verdict: Classification,
-        pin: PinRecord | None,
-        holdings: Holdings,
-    ) -> Decision:
-        owner = pin.owner if pin is not None else self._owner(record)
-        request = Request(
-            owner=owner,
-            sizes=verdict.request,
-            allowed=record.parent_mems & self.machine.usable,
-            normal=self.machine.topology.with_normal_memory,
-            ceilings=self.machine.ceilings(verdict.request, own=holdings.hugepages),
-            resident=holdings.memory,
-            reusable=self.ledger.ended_of_pod(record.pod_uid, owner) if record.pod_uid is not None else (),
-            hints=self.machine.hints(record),
-            affinity=pin.nodes if pin is not None else None,  # another size never moves a running container
-        )
-        answer = ask_anew(self.machine, self.ledger, record, request) if pin is None else self._keep(request)
-        if isinstance(answer, Refusal):
-            return self._refuse(record, verdict, pin, answer)
-        return self._promise(record, verdict, pin, answer)
-
-    def _keep(self, request: Request) -> Plan | Refusal:
-        return place(self.ledger.books, request, self.machine.rules())
-
-    def _refuse(
-        self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None, refusal: Refusal
-    ) -> Decision:
-        if pin is not None:
-            # It grew beyond its nodes: the old promise and the pin stay, the wish is named.
-            wish = f"keeps {pin.nodes.named} with the old size; the new size is refused: {refusal.message}"
-            held_back = pin.phase is Phase.DEFERRED
-            written = record.mems == pin.nodes
-            if written and pin.phase is Phase.PLANNED:
-                self.ledger.update_pin(record.cgroup, phase=Phase.VERIFIED)
-            view = Tracked(
-                record,
-                verdict,
-                ContainerState.DEFERRED if held_back else ContainerState.PINNED,
-                "; ".join(filter(None, (pin.message if held_back else "", wish))),
-                pin.nodes,
-                wish=wish,
-            )
-            return Decision(view, pin=not held_back and not written and not self.dry_run)
-        self.ledger.refuse(
-            record.cgroup,
-            RefusalRecord(
-                inode=record.inode,
-                owner=refusal.owner,
-                container_id=record.id,
-                name=record.name,
-                code=refusal.code,
-                kubelet_reason=refusal.kubelet_reason,
-                message=refusal.message,
-                explanation=refusal.explanation,
-            ),
-        )
-        return Decision(Tracked(record, verdict, ContainerState.REFUSED, refusal.message))
-
-    def _promise(
-        self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None, plan: Plan
-    ) -> Decision:
-        unchanged = (
-            pin is not None
-            and pin.nodes == plan.nodes
-            and self.ledger.books.assignments.get(plan.owner) == plan.books.assignments.get(plan.owner)
-        )
-        if not unchanged:
-            used = set(plan.books.assignments)
-            for cgroup, old in list(self.ledger.pins.items()):
-                if old.ended_ns is not None and (old.owner not in used or old.owner == plan.owner):
-                    self.ledger.forget(cgroup)  # its memory went to this container
-            self.ledger.books = plan.books
-            made = self._pin_record(record, plan.owner, plan.nodes, Phase.PLANNED, "", plan)
-            self.ledger.set_pin(self._with_originals(made, record, pin))
-        granted = record.mems == plan.nodes and record.effective_mems == plan.nodes
-        if granted and (pin is not None or not self.dry_run):
-            if self.ledger.pins[record.cgroup].phase is not Phase.VERIFIED:
-                self.ledger.update_pin(record.cgroup, phase=Phase.VERIFIED)
-            return Decision(Tracked(record, verdict, ContainerState.PINNED, "", plan.nodes))
-        state = ContainerState.WOULD_PIN if self.dry_run else ContainerState.PINNING
-        return Decision(Tracked(record, verdict, state, "", plan.nodes), pin=not self.dry_run)
-
-    def _with_originals(self, made: PinRecord, record: ContainerRecord, pin: PinRecord | None) -> PinRecord:
-        """A record with what was there before our first write: as an earlier record says, or as it is now."""
-        if pin is None:
-            before = self._before(record)
-            return replace(made, original_below=before.below, original_migrate=before.migrate)
-        return replace(
-            made,
-            original_mems=pin.original_mems,
-            original_below=pin.original_below,
-            original_migrate=pin.original_migrate,
-        )
-
-    def _owner(self, record: ContainerRecord) -> Owner:
-        """The record's owner; its cgroup path where another living container of another runtime has the same id."""
-        owner = record.owner
-        other = self.ledger.holder(owner)
-        if record.pod_uid is None and other is not None and other.cgroup != record.cgroup:
-            return Owner(record.cgroup, record.cgroup)
-        return owner
-
-    def _pin_record(
-        self,
-        record: ContainerRecord,
-        owner: Owner,
-        nodes: NodeSet,
-        phase: Phase,
-        message: str,
-        plan: Plan | None = None,
-    ) -> PinRecord:
-        return PinRecord(
-            container_id=record.id,
-            name=record.name,
-            pod_uid=record.pod_uid,
-            runtime=record.runtime,
-            cgroup=record.cgroup,
-            inode=record.inode,
-            owner=owner,
-            phase=phase,
-            nodes=nodes,
-            original_mems=original_mems(record, self.ledger.restored),
-            explanation=plan.explanation if plan is not None else None,
-            message=message,
-            ended_ns=None,
-        )

@@ -1,7 +1,7 @@
 """
 The agent: what happens on an event, on the slow pass, when a write is done, when the machine changes.
 
-Owns: one view per container, and the order *decide → save → write → verify → report*. Must never: block on a
+Owns: one view per container, and what each event means for it. Must never: block on a
 page migration, or write a cgroup it has not recognised as a container.
 """
 
@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from numapin.daemon.admission import Admission, Decision, foreign_mems
 from numapin.daemon.adoption import adopt
+from numapin.daemon.batch import Batch
 from numapin.daemon.delivery import Delivery, DriftWatch
 from numapin.daemon.drift import Repairs
 from numapin.daemon.enabling import Enabler
-from numapin.daemon.holdings import Holdings, asks_hugepages
 from numapin.daemon.inherited import Following
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
@@ -26,6 +25,7 @@ from numapin.daemon.presence import Finder, Presence, rules_of_class
 from numapin.daemon.report import Counters, Reporter
 from numapin.daemon.retention import Retention
 from numapin.daemon.saving import Load, Saving
+from numapin.daemon.situation import Situation
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.daemon.units import UnitOutcome, Units
 from numapin.daemon.views import Views
@@ -33,9 +33,8 @@ from numapin.kernel.cgroup_controllers import enable_cpuset
 from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import Checkpoint
 from numapin.model.container import ContainerRecord
-from numapin.model.errors import CheckpointUnreadable, ConfigError, KernelError
+from numapin.model.errors import CheckpointUnreadable, KernelError
 from numapin.model.nodeset import NodeSet
-from numapin.planner.accounting import gave_back, misfits
 from numapin.planner.changes import changes
 
 
@@ -59,7 +58,7 @@ class Agent:
         enable: Enabler = enable_cpuset,
         out_of_reach: OutOfReach | None = None,
     ) -> None:
-        self.machine = machine
+        self._situation = Situation(machine, ledger, reporter.log)
         self.out_of_reach = out_of_reach
         self.ledger = ledger
         self.kubelet = kubelet
@@ -86,13 +85,28 @@ class Agent:
             enable=enable,
         )
         self.undo = self._delivery.undo
-        self._following = Following(finder=finder, writer=writer, ledger=ledger, log=reporter.log)
         self._repairs = Repairs(
             write=lambda view: self._delivery.write(view, self.machine), clock=clock, reporter=reporter
         )
         self._retention = Retention(ledger, clock, reporter.log, self._found.exists, finder.is_kept)
-        self._released = False
+        self._batch = Batch(
+            situation=self._situation,
+            ledger=ledger,
+            found=self._found,
+            views=self._views,
+            saving=self._saving,
+            delivery=self._delivery,
+            following=Following(finder=finder, writer=writer, ledger=ledger, log=reporter.log),
+            kubelet=kubelet,
+            reporter=reporter,
+            dry_run=dry_run,
+        )
         self._adopted = False
+
+    @property
+    def machine(self) -> Machine:
+        """The machine as last read."""
+        return self._situation.machine
 
     @property
     def views(self) -> dict[str, Tracked]:
@@ -156,7 +170,7 @@ class Agent:
         """Look at everything: the safety net under the events, and the first look at start."""
         self.on_kubelet()
         if self.out_of_reach is not None:
-            self._released |= self.out_of_reach.retry(self.ledger)
+            self._situation.released |= self.out_of_reach.retry(self.ledger)
         records = self._found.scan()
         alive = {r.cgroup for r in records}
         missing = [view.record for path, view in self.views.items() if path not in alive]
@@ -169,7 +183,7 @@ class Agent:
             self.ledger.set_restored(path, None)
         if self._adopted:
             self._adopted = False
-            self._name_misfits()  # not before: a container may have come back with another size
+            self._situation.name_misfits()  # not before: a container may have come back with another size
         self._look_at_leftovers([path for path, view in self.views.items() if view.left])
         self.last_pass_ns = self._clock.monotonic_ns()
 
@@ -199,7 +213,7 @@ class Agent:
         for view in other:
             if self.kubelet.claims(view.record):
                 self._delivery.let_go(view)
-        self._released |= self.kubelet.account(self.ledger)
+        self._situation.released |= self.kubelet.account(self.ledger)
         self._admit([r for r in (self._found.inspect(v.record.cgroup) for v in other) if r is not None])
         self._retry(everything=True)
 
@@ -208,7 +222,7 @@ class Agent:
         known = list(dict.fromkeys(paths))
         self._ended([p for p in known if p in self.views and not self._found.lives(self.views[p].record)])
         for path in known:
-            self._released |= self._retention.end_of_pod(path)
+            self._situation.released |= self._retention.end_of_pod(path)
         self._retry()
 
     def on_mems_written(self, paths: Iterable[str]) -> None:
@@ -243,7 +257,7 @@ class Agent:
             view.record = record or view.record
             self._repairs.forget(path)
             self._delivery.release(view)
-        self._released = True
+        self._situation.released = True
         self._retry()
 
     def mems_of(self, view: Tracked) -> NodeSet | None:
@@ -265,17 +279,13 @@ class Agent:
             if view is not None and view.record.inode == outcome.inode:
                 self._delivery.verify(view, outcome)
                 self._repairs.look(view)  # an event that came while a thread was writing was not looked at
-                self._released |= not view.nodes
+                self._situation.released |= not view.nodes
         self._retry()
 
     def on_machine(self, machine: Machine) -> None:
         """The machine or the configuration changed: put the promises onto it and try again what did not fit."""
-        if machine.node_map != self.machine.node_map:
-            found = "; ".join(changes(self.machine.node_map, machine.node_map))
-            self._log.info("machine_changed", online=str(machine.topology.online), reason=found)
-            self.ledger.rebase(machine.node_map)
-            self._name_misfits()
-        old, self.machine = self.machine.config, machine
+        old = self.machine.config
+        self._situation.change(machine)
         if self.kubelet is not None:
             self.kubelet.configure(machine.config)
             self.on_kubelet()
@@ -291,7 +301,7 @@ class Agent:
             self.on_created(paths)
         self.on_mems_written(self._repairs.take_due(now_ns))
         self._look_at_leftovers(self._leftovers.take_due(now_ns))
-        self._released |= self._retention.take_due(now_ns)
+        self._situation.released |= self._retention.take_due(now_ns)
         self._retry()
 
     def _look_at_leftovers(self, paths: Iterable[str]) -> None:
@@ -324,85 +334,12 @@ class Agent:
             self._saving.save()
         self._views.close()
 
-    # ---- decisions -------------------------------------------------------------------------------------------
+    # ---- decisions, ends and retries -------------------------------------------------------------------------
 
     def _admit(self, records: Sequence[ContainerRecord]) -> None:
         """Decide about all, save once, then write each."""
         self.on_kubelet(certain=False)
-        if not records:
-            return
-        if any(asks_hugepages(r) for r in records):
-            self._refresh_pools()
-        mark = self.ledger.mark()
-        admission = Admission(
-            self.machine,
-            self.ledger,
-            dry_run=self.dry_run,
-            kubelet=self.kubelet,
-            released=self.undo.reason,
-            before=self._found.before,
-        )
-        pinned = self.ledger.pins.keys()
-        decided = [
-            admission.decide(r, Holdings() if r.cgroup in pinned else self._found.holdings(r))
-            for r in self._in_order(records)
-        ]
-        self.ledger.drop_orphans()
-        if self.ledger.dirty and not self._saving.save():
-            self.ledger.undo(mark)
-            self.ledger.dirty = True  # the next `flush` finds out whether the cause is gone
-            for decision in decided:
-                self._views.show_unsaved(decision, first_pass=self.last_pass_ns is None)
-            return
-        self._views.saved(r.cgroup for r in records)
-        self._released |= gave_back(mark.books, self.ledger.books)
-        for decision in decided:
-            self._views.show(decision.view, first_pass=self.last_pass_ns is None)
-        for decision in decided:
-            self._act(decision)
-
-    def _in_order(self, records: Sequence[ContainerRecord]) -> list[ContainerRecord]:
-        """Who has nodes already comes first, by us or by others: a new one must not be given what they use."""
-
-        def rank(record: ContainerRecord) -> int:
-            pin = self.ledger.pins.get(record.cgroup)
-            if pin is not None and pin.inode == record.inode:
-                return 0
-            return 1 if foreign_mems(record, None, self.ledger.restored) is not None else 2
-
-        return sorted(records, key=rank)
-
-    def _refresh_pools(self) -> None:
-        """Read the hugepage pools again: they change without any event."""
-        try:
-            machine = self.machine.with_pools()
-        except (KernelError, ConfigError) as exc:
-            self._log.warning("pools_unreadable", code=exc.code, reason=str(exc))
-            return
-        if machine.node_map != self.machine.node_map:
-            found = "; ".join(changes(self.machine.node_map, machine.node_map))
-            self._log.info("hugepage_pools_changed", reason=found)
-            self.ledger.rebase(machine.node_map)
-        self.machine = machine
-
-    def _act(self, decision: Decision) -> None:
-        view = decision.view
-        if decision.unpin is not None:
-            ends = self.ledger.pins.get(view.record.cgroup) is decision.unpin
-            self._delivery.restore(view, decision.unpin, ends=ends)
-            self._released = True
-        if decision.follow is not None:
-            self._following.write(view, decision.follow)
-        if decision.pin:
-            self._delivery.write(view, self.machine)
-            self._released |= view.state is ContainerState.FAILED
-            return
-        if view.state is ContainerState.PINNED:
-            self._delivery.keep(view, self.machine)
-        if view.record.settled or view.state is ContainerState.REFUSED:  # else a second look is due soon
-            self._reporter.container(view)
-
-    # ---- ends and retries ------------------------------------------------------------------------------------
+        self._batch.decide(records, first_pass=self.last_pass_ns is None)
 
     def _ended(self, paths: Sequence[str]) -> None:
         for path in paths:
@@ -412,13 +349,13 @@ class Agent:
             if self.kubelet is not None:
                 self.kubelet.forget(path)
         for path in paths:
-            self._released |= self._retention.end(path, self.machine.config.release_grace_ns)
+            self._situation.released |= self._retention.end(path, self.machine.config.release_grace_ns)
 
     def _retry(self, *, everything: bool = False) -> None:
         """Try again what was refused or held back, when memory was released or the machine was looked at."""
-        if not (self._released or everything):
+        if not (self._situation.released or everything):
             return
-        self._released = False
+        self._situation.released = False
         if self.ledger.short:
             self.ledger.set_neighbour(self.ledger.neighbour)
         for view in self._views.in_state(ContainerState.DEFERRED, ContainerState.LOST):
@@ -427,7 +364,3 @@ class Agent:
             waiting = [v for v in self.views.values() if v.state is ContainerState.REFUSED or v.wish]
             refused = [v.record.cgroup for v in waiting if v.state is not ContainerState.PINNING]
             self._admit([r for r in map(self._found.inspect, refused) if r is not None])
-
-    def _name_misfits(self) -> None:
-        for owner, sentence in misfits(self.ledger.books).items():
-            self._log.warning("promise_does_not_fit", container_id=owner.container, reason=sentence)

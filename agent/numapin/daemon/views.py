@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from numapin.daemon.admission import Decision
 from numapin.daemon.enabling import pause_ns
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
+from numapin.daemon.placing import Decision
 from numapin.daemon.presence import facts
 from numapin.daemon.report import Reporter
 from numapin.daemon.tracked import ContainerState, Tracked, Youngsters

@@ -1,0 +1,194 @@
+"""
+A Guaranteed container's nodes: request → plan → the promise or the refusal in the ledger.
+
+Owns: what is asked of the planner, and what its answer means for the books and for the container. Must never: write a
+cgroup or the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from numapin.daemon.asking import ask_anew
+from numapin.daemon.holdings import Before, Holdings
+from numapin.daemon.inherited import original_mems
+from numapin.daemon.ledger import Ledger
+from numapin.daemon.machine import Machine
+from numapin.daemon.tracked import ContainerState, Tracked
+from numapin.model.checkpoint import Phase, PinRecord, RefusalRecord
+from numapin.model.container import Classification, ContainerRecord
+from numapin.model.memory import Owner
+from numapin.model.nodeset import NodeSet
+from numapin.model.plan import Plan, Refusal, Request
+from numapin.planner.placement import place
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """
+    The container's new view, and what to do in the cgroup.
+
+    ``pin`` asks for its nodes to be written; ``unpin`` for the value before our first write to be restored;
+    ``follow`` for the parent's nodes in place of those that an earlier undo left.
+    """
+
+    view: Tracked
+    pin: bool = False
+    unpin: PinRecord | None = None
+    follow: NodeSet | None = None
+
+
+class Placing:
+    """Asks the planner about one container after the other, and keeps its answers in the ledger (unsaved)."""
+
+    def __init__(
+        self, machine: Machine, ledger: Ledger, *, dry_run: bool, before: Callable[[ContainerRecord], Before]
+    ) -> None:
+        """*before* says what a first write would change beside the nodes."""
+        self._machine = machine
+        self._ledger = ledger
+        self._dry_run = dry_run
+        self._before = before
+
+    def place(
+        self,
+        record: ContainerRecord,
+        verdict: Classification,
+        pin: PinRecord | None,
+        holdings: Holdings,
+    ) -> Decision:
+        """What becomes of *record*, with *pin* as the promise it has from us, if any."""
+        owner = pin.owner if pin is not None else owner_of(record, self._ledger)
+        request = Request(
+            owner=owner,
+            sizes=verdict.request,
+            allowed=record.parent_mems & self._machine.usable,
+            normal=self._machine.topology.with_normal_memory,
+            ceilings=self._machine.ceilings(verdict.request, own=holdings.hugepages),
+            resident=holdings.memory,
+            reusable=self._ledger.ended_of_pod(record.pod_uid, owner) if record.pod_uid is not None else (),
+            hints=self._machine.hints(record),
+            affinity=pin.nodes if pin is not None else None,  # another size never moves a running container
+        )
+        answer = ask_anew(self._machine, self._ledger, record, request) if pin is None else self._keep(request)
+        if isinstance(answer, Refusal):
+            return self._refuse(record, verdict, pin, answer)
+        return self._promise(record, verdict, pin, answer)
+
+    def _keep(self, request: Request) -> Plan | Refusal:
+        return place(self._ledger.books, request, self._machine.rules())
+
+    def _refuse(
+        self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None, refusal: Refusal
+    ) -> Decision:
+        if pin is not None:
+            # It grew beyond its nodes: the old promise and the pin stay, the wish is named.
+            wish = f"keeps {pin.nodes.named} with the old size; the new size is refused: {refusal.message}"
+            held_back = pin.phase is Phase.DEFERRED
+            written = record.mems == pin.nodes
+            if written and pin.phase is Phase.PLANNED:
+                self._ledger.update_pin(record.cgroup, phase=Phase.VERIFIED)
+            view = Tracked(
+                record,
+                verdict,
+                ContainerState.DEFERRED if held_back else ContainerState.PINNED,
+                "; ".join(filter(None, (pin.message if held_back else "", wish))),
+                pin.nodes,
+                wish=wish,
+            )
+            return Decision(view, pin=not held_back and not written and not self._dry_run)
+        self._ledger.refuse(
+            record.cgroup,
+            RefusalRecord(
+                inode=record.inode,
+                owner=refusal.owner,
+                container_id=record.id,
+                name=record.name,
+                code=refusal.code,
+                kubelet_reason=refusal.kubelet_reason,
+                message=refusal.message,
+                explanation=refusal.explanation,
+            ),
+        )
+        return Decision(Tracked(record, verdict, ContainerState.REFUSED, refusal.message))
+
+    def _promise(
+        self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None, plan: Plan
+    ) -> Decision:
+        unchanged = (
+            pin is not None
+            and pin.nodes == plan.nodes
+            and self._ledger.books.assignments.get(plan.owner) == plan.books.assignments.get(plan.owner)
+        )
+        if not unchanged:
+            used = set(plan.books.assignments)
+            for cgroup, old in list(self._ledger.pins.items()):
+                if old.ended_ns is not None and (old.owner not in used or old.owner == plan.owner):
+                    self._ledger.forget(cgroup)  # its memory went to this container
+            self._ledger.books = plan.books
+            made = pin_record(
+                record,
+                plan.owner,
+                plan.nodes,
+                Phase.PLANNED,
+                original=original_mems(record, self._ledger.restored),
+                plan=plan,
+            )
+            self._ledger.set_pin(self._with_originals(made, record, pin))
+        granted = record.mems == plan.nodes and record.effective_mems == plan.nodes
+        if granted and (pin is not None or not self._dry_run):
+            if self._ledger.pins[record.cgroup].phase is not Phase.VERIFIED:
+                self._ledger.update_pin(record.cgroup, phase=Phase.VERIFIED)
+            return Decision(Tracked(record, verdict, ContainerState.PINNED, "", plan.nodes))
+        state = ContainerState.WOULD_PIN if self._dry_run else ContainerState.PINNING
+        return Decision(Tracked(record, verdict, state, "", plan.nodes), pin=not self._dry_run)
+
+    def _with_originals(self, made: PinRecord, record: ContainerRecord, pin: PinRecord | None) -> PinRecord:
+        """A record with what was there before our first write: as an earlier record says, or as it is now."""
+        if pin is None:
+            before = self._before(record)
+            return replace(made, original_below=before.below, original_migrate=before.migrate)
+        return replace(
+            made,
+            original_mems=pin.original_mems,
+            original_below=pin.original_below,
+            original_migrate=pin.original_migrate,
+        )
+
+
+def owner_of(record: ContainerRecord, ledger: Ledger) -> Owner:
+    """The record's owner; its cgroup path where another living container of another runtime has the same id."""
+    owner = record.owner
+    other = ledger.holder(owner)
+    if record.pod_uid is None and other is not None and other.cgroup != record.cgroup:
+        return Owner(record.cgroup, record.cgroup)
+    return owner
+
+
+def pin_record(
+    record: ContainerRecord,
+    owner: Owner,
+    nodes: NodeSet,
+    phase: Phase,
+    *,
+    original: NodeSet,
+    message: str = "",
+    plan: Plan | None = None,
+) -> PinRecord:
+    """A promise of *nodes*; *original* is the value that an undo shall bring back."""
+    return PinRecord(
+        container_id=record.id,
+        name=record.name,
+        pod_uid=record.pod_uid,
+        runtime=record.runtime,
+        cgroup=record.cgroup,
+        inode=record.inode,
+        owner=owner,
+        phase=phase,
+        nodes=nodes,
+        original_mems=original,
+        explanation=plan.explanation if plan is not None else None,
+        message=message,
+        ended_ns=None,
+    )
