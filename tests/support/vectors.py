@@ -100,7 +100,7 @@ class _Replay:
         start = expected["start"]
         if not start["ok"]:
             return Difference("start", "ok", False, True)
-        mine = {str(n): _kubelet_node(s) for n, s in self.kubelet.ledger.node_map().nodes.items()}
+        mine = self._machine_state()
         if start["machine_state"] != mine:
             return Difference("start", "machine_state", start["machine_state"], mine)
         for number, (step, want) in enumerate(zip(self.scenario["steps"], expected["steps"], strict=True), 1):
@@ -182,6 +182,7 @@ class _Replay:
             got["readmissions"] = [
                 {"uid": answer.uid, **self._answer(pods[answer.uid], answer)} for answer in self.kubelet.readmit()
             ]
+        got["machine_state_full"] = self._machine_state()
         return {**got, **self._state_and_after_gc()}
 
     def _merge(self, step: Json, want: Json) -> Json:
@@ -190,6 +191,9 @@ class _Replay:
         lists = [entry for provider in step["providers"] or () for entry in provider_of(provider)]
         best = merge(lists, self.kubelet.nodes, policy, self.kubelet.distances)
         return {"admit": admits(policy, best), "affinity": _hint(best)}
+
+    def _machine_state(self) -> Json:
+        return {str(n): _kubelet_node(s) for n, s in self.kubelet.ledger.node_map().nodes.items()}
 
     def _state(self) -> Json:
         ledger = self.kubelet.ledger
@@ -428,6 +432,8 @@ def _normal(what: str, value: Json) -> Json:
         ]
     if what == "affinity":
         return value or {}  # nothing stored is shown as absent or as empty
+    if what == "machine_state_full" and value is not None:
+        return _summed(value)
     if what not in ("state", "state_after_gc") or value is None:
         return value
     assignments = {
@@ -437,13 +443,18 @@ def _normal(what: str, value: Json) -> Json:
         }
         for pod, containers in value["assignments"].items()
     }
-    machine = {n: {k: v for k, v in node.items() if k not in AMOUNTS} for n, node in value["machine_state"].items()}
+    return {"assignments": assignments, **_summed(value["machine_state"])}
+
+
+def _summed(machine_state: Json) -> Json:
+    """What each node says beside its amounts, and these summed over each group."""
+    machine = {n: {k: v for k, v in node.items() if k not in AMOUNTS} for n, node in machine_state.items()}
     sums: dict[str, dict[str, int]] = {}
-    for node in value["machine_state"].values():
+    for node in machine_state.values():
         group = sums.setdefault(str(sorted(node["cells"])), {})
         for kind, amount in _amounts(node):
             group[kind] = group.get(kind, 0) + amount
-    return {"assignments": assignments, "machine_state": machine, "sums": sums}
+    return {"machine_state": machine, "sums": sums}
 
 
 AMOUNTS = ("reserved", "free", "memoryMap")
