@@ -169,6 +169,7 @@ class Agent:
     def full_pass(self) -> None:
         """Look at everything: the safety net under the events, and the first look at start."""
         self.on_kubelet()
+        self._situation.refresh_pools()
         if self.out_of_reach is not None:
             self._situation.released |= self.out_of_reach.retry(self.ledger)
         records = self._found.scan()

@@ -58,7 +58,7 @@ class Batch:
         """Decide about all, save once, then write each; in the *first_pass* nothing is new to the log."""
         if not records:
             return
-        if any(asks_hugepages(r) for r in records):
+        if any(asks_hugepages(r) for r in records) or self._situation.pools_differ():
             self._situation.refresh_pools()
         mark = self._ledger.mark()
         admission = Admission(
@@ -71,7 +71,10 @@ class Batch:
         )
         pinned = self._ledger.pins.keys()
         decided = [
-            admission.decide(r, Holdings() if r.cgroup in pinned else self._found.holdings(r))
+            # who has its nodes needs no tie-break, but its huge pages are no more free than they are missing
+            admission.decide(
+                r, Holdings() if r.cgroup in pinned and not asks_hugepages(r) else self._found.holdings(r)
+            )
             for r in self._in_order(records)
         ]
         self._ledger.drop_orphans()

@@ -33,6 +33,21 @@ def usable_nodes(topology: Topology, cpu_less_allowed: Iterable[int]) -> NodeSet
     return usable or topology.with_memory
 
 
+def _what_there_is(
+    topology: Topology, sizes: Mapping[NodeId, Mapping[MemoryType, int]]
+) -> dict[NodeId, dict[MemoryType, int]]:
+    """Reservations cut to what their nodes and pools have."""
+    cut: dict[NodeId, dict[MemoryType, int]] = {}
+    for i, wanted in sizes.items():
+        node = topology.nodes[i]
+        there = {
+            hugepages(p.size_bytes): max(0, p.nr_hugepages - p.surplus_hugepages) * p.size_bytes for p in node.pools
+        }
+        there[MEMORY] = max(0, node.memory_bytes - sum(p.total_bytes for p in node.pools))
+        cut[i] = {kind: min(size, there.get(kind, 0)) for kind, size in wanted.items()}
+    return cut
+
+
 NO_NODES = NodeSet()
 
 
@@ -42,7 +57,8 @@ class Machine:
     One reading of the machine. `read` makes it, `with_pools` refreshes only what changes without an event.
 
     ``gone``: nodes that were used before, have no memory now, and have a reservation of their own, which counts for
-    nothing until they are back. A reservation on a node that nobody knows is an error.
+    nothing until they are back. A reservation on a node that nobody knows is an error. ``trouble``: what of the
+    configured reservations no longer fits the pools, which were resized since `read`; as much as there is counts.
     """
 
     root: Path
@@ -52,6 +68,7 @@ class Machine:
     node_map: NodeMap
     known: NodeSet = NO_NODES
     gone: NodeSet = NO_NODES
+    trouble: str = ""
 
     @classmethod
     def read(cls, root: Path, config: Config, known: NodeSet = NO_NODES) -> Machine:
@@ -65,29 +82,35 @@ class Machine:
         return cls._of(root, config, read_topology(root), known)
 
     @classmethod
-    def _of(cls, root: Path, config: Config, topology: Topology, known: NodeSet) -> Machine:
+    def _of(cls, root: Path, config: Config, topology: Topology, known: NodeSet, *, resized: bool = False) -> Machine:
         usable = usable_nodes(topology, config.cpu_less_nodes)
         gone = NodeSet.from_ids(n for n in config.reserved.nodes if n in known and n not in usable)
         named = {n: sizes for n, sizes in config.reserved.nodes.items() if n not in gone}
         reserved = replace(config, reserved=replace(config.reserved, nodes=named))
+        sizes, trouble = reserved_bytes(reserved, topology, usable), ""
         try:
-            node_map = build_node_map(topology, reserved_bytes(reserved, topology, usable), usable)
+            node_map = build_node_map(topology, sizes, usable)
         except ReservationError as exc:
-            keys = [(f"reserved.node.{p.node}.{p.type}", str(p)) for p in exc.problems]
-            raise ConfigError(tuple((config.sources.get(k, "configuration"), k, what) for k, what in keys)) from exc
+            if not resized:
+                keys = [(f"reserved.node.{p.node}.{p.type}", str(p)) for p in exc.problems]
+                raise ConfigError(
+                    tuple((config.sources.get(k, "configuration"), k, what) for k, what in keys)
+                ) from exc
+            trouble = str(exc)
+            node_map = build_node_map(topology, _what_there_is(topology, sizes), usable)
         nothing = {n: NodeState({MEMORY: MemoryTable(0, 0, 0, 0, 0)}, 0, NodeSet.of(n)) for n in gone}
         with_gone = NodeMap(dict(sorted({**node_map.nodes, **nothing}.items())))  # so that the next start knows them
-        return cls(root, config, topology, usable, with_gone, known | usable, gone)
+        return cls(root, config, topology, usable, with_gone, known | usable, gone, trouble)
 
     def with_pools(self) -> Machine:
         """
         The machine with its hugepage pools read again; ``self`` when their sizes did not change.
 
         Pools change without any event (inotify does not see sysfs), so they are read before each decision that
-        needs them.
+        needs them. A reservation that they no longer hold is no error here: it is in ``trouble``.
 
         Raises:
-            KernelReadError, KernelFormatError, ConfigError: As `read`.
+            KernelReadError, KernelFormatError: As `read`.
         """
         nodes = {
             i: replace(n, pools=read_hugepage_pools(self.root, i)) if i in self.usable else n
@@ -95,7 +118,7 @@ class Machine:
         }
         if nodes == self.topology.nodes:
             return self
-        return self._of(self.root, self.config, replace(self.topology, nodes=nodes), self.known)
+        return self._of(self.root, self.config, replace(self.topology, nodes=nodes), self.known, resized=True)
 
     def ceilings(
         self, sizes: Mapping[MemoryType, int], own: Mapping[NodeId, Mapping[MemoryType, int]] | None = None

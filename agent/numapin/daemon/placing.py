@@ -87,7 +87,8 @@ class Placing:
             wish = f"keeps {pin.nodes.named} with the old size; the new size is refused: {refusal.message}"
             held_back = pin.phase is Phase.DEFERRED
             written = record.mems == pin.nodes
-            if written and pin.phase is Phase.PLANNED:
+            granted = written and record.effective_mems == pin.nodes  # else its parent allows fewer by now
+            if granted and pin.phase is Phase.PLANNED:
                 self._ledger.update_pin(record.cgroup, phase=Phase.VERIFIED)
             view = Tracked(
                 record,
@@ -97,7 +98,7 @@ class Placing:
                 pin.nodes,
                 wish=wish,
             )
-            return Decision(view, pin=not held_back and not written and not self._dry_run)
+            return Decision(view, pin=not held_back and not granted and not self._dry_run)
         self._ledger.refuse(
             record.cgroup,
             RefusalRecord(

@@ -10,7 +10,8 @@ from __future__ import annotations
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.logs import Log
 from numapin.daemon.machine import Machine
-from numapin.model.errors import ConfigError, KernelError
+from numapin.kernel.sysfs import read_hugetlb
+from numapin.model.errors import KernelError
 from numapin.planner.accounting import misfits
 from numapin.planner.changes import changes
 
@@ -23,6 +24,8 @@ class Situation:
         self.released = False
         self._ledger = ledger
         self._log = log
+        self._hugetlb = read_hugetlb(machine.root)
+        self._trouble = machine.trouble
 
     def change(self, machine: Machine) -> None:
         """Put the promises onto *machine*, and name those that no longer fit if its NodeMap is another one."""
@@ -34,17 +37,30 @@ class Situation:
         self._ledger.rebase(machine.node_map)
         self.name_misfits()
 
+    def pools_differ(self) -> bool:
+        """
+        True when there is more or less memory in hugepage pools than when they were last read, or nobody knows.
+
+        One small file tells, whatever the number of nodes; pages that moved from one node to another it does not.
+        """
+        return self._hugetlb is None or read_hugetlb(self.machine.root) != self._hugetlb
+
     def refresh_pools(self) -> None:
-        """Read the hugepage pools again: they change without any event."""
+        """Read the hugepage pools again: they change without any event, and what is in them is not memory."""
+        self._hugetlb = read_hugetlb(self.machine.root)  # before the pools: what changes in between differs next time
         try:
             machine = self.machine.with_pools()
-        except (KernelError, ConfigError) as exc:
+        except KernelError as exc:
             self._log.warning("pools_unreadable", code=exc.code, reason=str(exc))
             return
+        if machine.trouble and machine.trouble != self._trouble:
+            self._log.warning("reservation_does_not_fit", reason=machine.trouble)
+        self._trouble = machine.trouble
         if machine.node_map != self.machine.node_map:
             found = "; ".join(changes(self.machine.node_map, machine.node_map))
             self._log.info("hugepage_pools_changed", reason=found)
             self._ledger.rebase(machine.node_map)
+            self.name_misfits()
         self.machine = machine
 
     def name_misfits(self) -> None:

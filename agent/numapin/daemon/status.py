@@ -176,6 +176,8 @@ def _findings(agent: Agent, about: About) -> list[tuple[str, str]]:
             ("cpu-less-nodes", f"nodes.cpu_less names {missing.named}, and the nodes online are {online}; "
              "it takes numbers of nodes, not of CPUs"),
         )  # fmt: skip
+    if trouble := agent.machine.trouble:
+        found.append(("machine", f"{trouble}; as much is reserved as there is"))
     found += [("promise-does-not-fit", f"{o}: {s}") for o, s in misfits(agent.ledger.books).items()]
     if agent.ledger.save_error is not None:
         waits = "; no promise is made and no nodes are written until it can be" if agent.ledger.held else ""

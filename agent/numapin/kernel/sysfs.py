@@ -90,6 +90,18 @@ def read_hugepage_pools(root: Path, node: NodeId) -> tuple[HugepagePool, ...]:
     return pools if pools or not _is_synthetic(base, node) else read_pools(root / _GLOBAL_POOLS)
 
 
+def read_hugetlb(root: Path) -> int | None:
+    """
+    Bytes of the whole machine in hugepage pools of every size, free or not; ``None`` where the kernel does not tell.
+
+    Source: Hugetlb of ``/proc/meminfo`` (mm/hugetlb.c, hugetlb_report_meminfo), since Linux 4.16.
+    """
+    try:
+        return parse_meminfo(read_text(root / _MEMINFO), "Hugetlb")
+    except KernelReadError:
+        return None
+
+
 def read_node_free(root: Path, node: NodeId) -> int:
     """
     Bytes of the node that nothing uses now (MemFree); on a kernel without NUMA node 0 is the whole machine.

@@ -32,8 +32,9 @@ def place(books: Books, request: Request, rules: Rules) -> Plan | Refusal:
 
     The fewest nodes that fit; among equally many the order of `ties.Taste`. The memory of the ``reusable`` owners
     counts as free, and the plan's books no longer have them; after a refusal the caller's books stand. An owner
-    that already holds equal sizes keeps its blocks whatever the rules say now; with other sizes it is placed
-    anew as if it had none, on the same nodes among equals.
+    that already holds equal sizes keeps its blocks whatever the rules say now, and one that asks for no more than it
+    holds, on the nodes that it has, gives back the rest; with other sizes it is placed anew as if it had none, on the
+    same nodes among equals.
 
     Raises:
         ValueError: A size is negative, or none is above zero.
@@ -55,8 +56,8 @@ def _place(books: Books, request: Request, rules: Rules, *, nodes_only: bool) ->
         raise ValueError(f"a request needs sizes above zero, not {dict(request.sizes)}")
     held = books.assignments.get(request.owner, ())
     others = tuple(owner for owner in request.reusable if owner != request.owner)
-    if held and _sizes(held) == sizes:
-        return _unchanged(release(books, *others), request, rules, held, sizes)
+    if held and (blocks := _kept(held, request, sizes)) is not None:
+        return _unchanged(release(books, *others), request, rules, blocks, sizes)
     bare = release(books, request.owner, *others)
     kinds = tuple(sizes)
     offers = Offers(bare, request, kinds)
@@ -137,6 +138,19 @@ def _sizes(blocks: tuple[Block, ...]) -> dict[MemoryType, int]:
     return sizes
 
 
+def _kept(held: tuple[Block, ...], request: Request, sizes: dict[MemoryType, int]) -> tuple[Block, ...] | None:
+    """What the owner goes on holding whatever is free; ``None`` when it is to be placed."""
+    had = _sizes(held)
+    if had == sizes:
+        return held
+    nodes = request.affinity
+    if nodes is None or any(block.affinity != nodes for block in held):
+        return None
+    if any(size > had.get(kind, 0) for kind, size in sizes.items()):
+        return None
+    return tuple(Block(nodes, kind, size) for kind, size in sizes.items())
+
+
 def _unchanged(
     books: Books, request: Request, rules: Rules, held: tuple[Block, ...], sizes: dict[MemoryType, int]
 ) -> Plan:
@@ -154,6 +168,8 @@ def _unchanged(
         tie_break="already-assigned",
         hints=request.hints,
     )
+    if held != books.assignments.get(request.owner):
+        books = reserve(books, request.owner, held)
     return Plan(request.owner, nodes, held, books, record)
 
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from numapin.daemon.machine import Machine
+from numapin.planner.accounting import misfits
 from support.cgroup_trees import GIB
 from support.daemon import Host, docker
-from support.machines import MIB, Node, write_machine
+from support.machines import MIB, Node, even, write_machine
 
 PATH = docker(1)
 PASS_NS = 120_000_000_000
@@ -115,4 +116,54 @@ def test_while_there_is_no_room(tmp_path: Path) -> None:
     assert cost == (0, 0)
     assert host.states() == {PATH: "pinned"}
     assert host.view(PATH).message.startswith("keeps node 0 with the old size; the new size is refused")
+    host.sound()
+
+
+def test_less_is_booked_whatever_is_free(tmp_path: Path) -> None:
+    """Containers on a node that shrank heal it by asking for less: a smaller size is never refused."""
+    host = Host(tmp_path, nodes=even(2, memory=10 * GIB))
+    for path in (PATH, docker(2)):
+        host.guaranteed(path, 5)
+    host.start()
+    changed(host, [replace(host.nodes[0], memory=6 * GIB), host.nodes[1]])
+    seen = []
+    for path in (PATH, docker(2)):
+        host.put(path, {"memory.max": f"{3 * GIB}\n"})
+        host.agent.on_created([path])
+        seen.append((host.reserved(), host.view(path).message))
+
+    assert seen == [({0: 8}, ""), ({0: 6}, "")]
+    assert not misfits(host.agent.ledger.books)
+    host.sound()
+
+
+def test_less_is_booked_while_a_node_is_lost(tmp_path: Path) -> None:
+    """A smaller size of a container whose node is gone is what stays reserved for it."""
+    host = Host(tmp_path)
+    host.guaranteed(PATH, 9)
+    host.start()
+    host.put(PATH, {"cpuset.mems.effective": "1\n"})
+    changed(host, [replace(host.nodes[0], memory=0), *host.nodes[1:]])
+    host.put(PATH, {"memory.max": f"{7 * GIB}\n"})
+    host.agent.on_created([PATH])
+
+    assert host.states() == {PATH: "pin-lost"}
+    assert host.reserved() == {0: 7}
+    assert "refused" not in host.view(PATH).message
+    host.sound()
+
+
+def test_grown_beyond_its_nodes_and_the_parent_takes_them(tmp_path: Path) -> None:
+    """What the kernel no longer grants is not called pinned, whatever else was refused before."""
+    host = Host(tmp_path, nodes=even(2, memory=10 * GIB))
+    host.guaranteed(PATH, 4)
+    host.start()
+    grows(host, 15)
+    kept = host.states()
+    host.put(PATH, {"cpuset.mems.effective": "1\n"})
+    host.put("/system.slice", {"cpuset.mems": "1\n", "cpuset.mems.effective": "1\n"})
+    host.agent.full_pass()
+
+    assert kept == {PATH: "pinned"}
+    assert host.states()[PATH] in ("failed", "refused", "deferred")
     host.sound()
