@@ -25,7 +25,7 @@ from numapin.kernel.cgroup_controllers import enable_cpuset
 from numapin.kernel.cgroup_mounts import CgroupVersion
 from numapin.model.checkpoint import Checkpoint
 from numapin.model.errors import CheckpointUnreadable
-from numapin.model.memory import MEMORY, Books, MemoryType
+from numapin.model.memory import MEMORY, Books, MemoryType, rest_of
 from numapin.model.nodeset import NodeSet
 from numapin.planner.accounting import check
 from numapin.state.checkpoint import CheckpointFile
@@ -326,4 +326,5 @@ class Host:
         ledger = self.agent.ledger
         assert check(ledger.books) == ()
         assert {p.owner for p in ledger.pins.values() if p.phase.value != "foreign"} <= set(ledger.books.assignments)
-        assert set(ledger.snapshot().books.assignments) <= {p.owner for p in ledger.pins.values()}
+        explained = {o for p in ledger.pins.values() for o in (p.owner, rest_of(p.owner.pod))}
+        assert set(ledger.snapshot().books.assignments) <= explained

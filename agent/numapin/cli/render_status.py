@@ -43,6 +43,9 @@ def render_status(document: Row) -> None:
         nodes = NodeSet.from_ids(held["nodes"])
         waits = "its restart" if held["pod_uid"] is None else "its pod's next container"
         out.print(f"  {safe(held['name'])} ended; its memory on {nodes.named} waits for {waits}")
+    for kept in document.get("kept_for_pods", ()):
+        nodes, sizes = NodeSet.from_ids(kept["nodes"]), _request(kept["sizes"])
+        out.print(f"  pod {safe(kept['pod_uid'])}: {sizes} on {nodes.named} kept for its containers still to come")
     if "counts" in document:
         counts = ", ".join(f"{n} {word}" for word, n in document["counts"].items() if n) or "none"
         out.print(f"All containers: {counts}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.machine import Machine
 from numapin.model.container import ContainerRecord
-from numapin.model.memory import Books
+from numapin.model.memory import Books, rest_of
 from numapin.model.plan import Plan, Refusal, Request, Scope
 from numapin.planner.accounting import release
 from numapin.planner.classify import pod_request
@@ -28,7 +28,7 @@ def ask_anew(machine: Machine, ledger: Ledger, record: ContainerRecord, request:
         given_up = [request.owner]
         if machine.config.scope is Scope.POD and record.pod_uid is not None:
             # what only ended containers of the pod hold binds nobody; one that runs keeps the pod where it is
-            given_up += ledger.ended_of_pod(record.pod_uid, request.owner)
+            given_up += [*ledger.ended_of_pod(record.pod_uid, request.owner), rest_of(record.pod_uid)]
         elsewhere = _ask(machine, release(ledger.books, *given_up), record, request)
         if isinstance(elsewhere, Plan):
             return elsewhere

@@ -68,3 +68,18 @@ def node_tables(books: Books, topology: Topology | None) -> list[dict[str, objec
             }
         rows.append(row)
     return rows
+
+
+def kept_for_pods(books: Books) -> list[dict[str, object]]:
+    """
+    What is reserved for containers of pods that are still to come (pod scope), one mapping per pod; bytes per type.
+    """
+    return [
+        {
+            "pod_uid": owner.pod,
+            "nodes": sorted({int(node) for block in blocks for node in block.affinity}),
+            "sizes": {block.type: block.size_bytes for block in blocks},
+        }
+        for owner, blocks in sorted(books.assignments.items())
+        if owner.is_rest
+    ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import Checkpoint, PinRecord, RefusalRecord, Restored
 from numapin.model.errors import CheckpointError, CheckpointUnreadable, CheckpointUnwritable
-from numapin.model.memory import Block, Books, NodeMap, Owner
+from numapin.model.memory import Block, Books, NodeMap, Owner, rest_of
 from numapin.planner.accounting import rebase, release
 from numapin.planner.neighbour import account_neighbour
 from numapin.state.checkpoint import CheckpointFile
@@ -28,6 +28,11 @@ class Mark:
     enabled: frozenset[str]
     restored: dict[str, Restored]
     dirty: bool
+
+
+def explains(pin: PinRecord, owner: Owner) -> bool:
+    """True when *owner* holds memory because of this record: it is its own, or what is kept for its pod."""
+    return pin.owner == owner or (owner.is_rest and pin.owner.pod == owner.pod)
 
 
 class Ledger:
@@ -196,15 +201,23 @@ class Ledger:
 
     def drop_owner(self, owner: Owner) -> bool:
         """Give an owner's memory back when no record needs it any more; returns whether it did."""
-        if owner not in self.books.assignments or any(p.owner == owner for p in self.pins.values()):
+        if owner not in self.books.assignments or any(explains(p, owner) for p in self.pins.values()):
             return False
-        self.books = release(self.books, owner)
+        rest = rest_of(owner.pod)
+        last = not any(explains(p, rest) for p in self.pins.values())
+        self.books = release(self.books, owner, *((rest,) if last else ()))
         self.dirty = True
         return True
 
+    def drop_rests(self) -> None:
+        """Give back what is kept for containers of pods that are still to come: each is decided alone from now on."""
+        if rests := [o for o in self.books.assignments if o.is_rest and o not in self.neighbour]:
+            self.books = release(self.books, *rests)
+            self.dirty = True
+
     def drop_orphans(self) -> list[Owner]:
         """Give back what no record explains: its container is there but is not managed any more. Returns whose."""
-        explained = {p.owner for p in self.pins.values()}
+        explained = {o for p in self.pins.values() for o in (p.owner, rest_of(p.owner.pod))}
         orphans = [o for o in self.books.assignments if o not in explained and o not in self.neighbour]
         if orphans:
             self.books = release(self.books, *orphans)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from numapin import API_VERSION
-from numapin.daemon.documents import container_facts, node_tables
+from numapin.daemon.documents import container_facts, kept_for_pods, node_tables
 from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import Checkpoint, Phase
 from numapin.model.errors import CheckpointError, CheckpointWrongVersion
@@ -77,7 +77,8 @@ def offline_status(state: Path, why: str, clock: Clock) -> dict[str, object]:
             name=refusal.name,
             cgroup=cgroup,
             qos="Guaranteed",
-            request=dict(refusal.explanation.sizes),
+            # of a pod that was refused as a whole the record has the whole's sizes only
+            request={} if refusal.explanation.whole_pod else dict(refusal.explanation.sizes),
             state="refused",
             message=refusal.message,
         )
@@ -90,6 +91,7 @@ def offline_status(state: Path, why: str, clock: Clock) -> dict[str, object]:
         "saved_seconds_ago": max(0, clock.wall_ns() - checkpoint.saved_ns) // 1_000_000_000,
         "nodes": node_tables(checkpoint.books, None),
         "groups": [list(g) for g in checkpoint.books.groups()],
+        "kept_for_pods": kept_for_pods(checkpoint.books),
         "containers": sorted(rows, key=lambda r: str(r["cgroup"])),
     }
     return document

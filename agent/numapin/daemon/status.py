@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 
 from numapin import API_VERSION, __version__
 from numapin.daemon.agent import Agent
-from numapin.daemon.documents import container_facts, node_tables
+from numapin.daemon.documents import container_facts, kept_for_pods, node_tables
 from numapin.daemon.enabling import enabled_findings
 from numapin.daemon.leftovers import sentence
 from numapin.daemon.nested import NestedRows
@@ -131,6 +131,7 @@ def status_document(
         "groups": [list(g) for g in ledger.books.groups()],
         "containers": [container_row(v) for v in guaranteed],
         "held": _held(agent),
+        "kept_for_pods": kept_for_pods(ledger.books),
         "counts": _counts(agent.views) | {"nested": len(nested.rows)},
         "counters": asdict(agent.counters),
         "checkpoint": {

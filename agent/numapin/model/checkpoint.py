@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from numapin.model.container import ContainerId, Runtime
-from numapin.model.memory import Books, Owner
+from numapin.model.memory import Books, Owner, rest_of
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Explanation, RefusalCode
 
@@ -131,7 +131,7 @@ def record_problems(checkpoint: Checkpoint) -> tuple[str, ...]:
     assignments = checkpoint.books.assignments
     explained: set[Owner] = set()
     for cgroup, record in checkpoint.containers.items():
-        explained.add(record.owner)
+        explained |= {record.owner, rest_of(record.owner.pod)}
         if record.cgroup != cgroup:
             problems.append(f"containers[{cgroup}]: its own cgroup is {record.cgroup}")
         promised = NodeSet()

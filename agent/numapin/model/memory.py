@@ -79,7 +79,19 @@ class Owner(NamedTuple):
     container: str
 
     def __str__(self) -> str:
+        if self.is_rest:
+            return f"the other containers of pod {self.pod}"
         return self.container if self.pod == self.container else f"{self.pod}/{self.container}"
+
+    @property
+    def is_rest(self) -> bool:
+        """True for what is kept for the containers of a pod that are still to come (`rest_of`)."""
+        return not self.container
+
+
+def rest_of(pod: str) -> Owner:
+    """Who holds what a pod was promised as a whole and none of its containers has taken yet."""
+    return Owner(pod, "")
 
 
 @dataclass(frozen=True, slots=True)

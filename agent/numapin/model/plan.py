@@ -134,7 +134,8 @@ class Explanation:
     ``width`` is the fewest nodes whose *allocatable* memory could hold the request, or ``None`` when even all
     together could not. ``candidates`` are sets considered, best first, at most a handful. ``tie_break`` names
     the rule that chose among equals. ``would_fit`` is a sentence about what would make a refusal fit.
-    ``distances`` are there when the closest nodes were preferred and there are at most 64.
+    ``distances`` are there when the closest nodes were preferred and there are at most 64. ``whole_pod``: what was
+    asked for is the container's pod as a whole.
     """
 
     policy: TopologyPolicy
@@ -148,6 +149,7 @@ class Explanation:
     would_fit: str = ""
     hints: tuple[ProviderHints, ...] = ()
     distances: Mapping[NodeId, Mapping[NodeId, int]] = field(default_factory=dict)
+    whole_pod: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,10 +180,12 @@ def gave_back(before: Books, after: Books) -> bool:
     """True when some owner's promise is smaller in *after*, or gone: what was refused may fit now."""
     if before.assignments is after.assignments:
         return False
+    pods = {owner.pod for owner in after.assignments}
     return any(
         sum(b.size_bytes for b in blocks) > sum(b.size_bytes for b in after.assignments.get(owner, ()))
         for owner, blocks in before.assignments.items()
-        if after.assignments.get(owner) is not blocks
+        # what is kept for a pod shrinks as its containers take it
+        if after.assignments.get(owner) is not blocks and not (owner.is_rest and owner.pod in pods)
     )
 
 

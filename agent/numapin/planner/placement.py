@@ -39,18 +39,6 @@ def place(books: Books, request: Request, rules: Rules) -> Plan | Refusal:
     Raises:
         ValueError: A size is negative, or none is above zero.
     """
-    found = _place(books, request, rules, nodes_only=False)
-    assert not isinstance(found, NodeSet)
-    return found
-
-
-def nodes_for(books: Books, request: Request, rules: Rules) -> NodeSet | Refusal:
-    """The nodes that `place` chooses, or its refusal: for a question whose books and record nobody wants."""
-    found = _place(books, request, rules, nodes_only=True)
-    return found.nodes if isinstance(found, Plan) else found
-
-
-def _place(books: Books, request: Request, rules: Rules, *, nodes_only: bool) -> Plan | NodeSet | Refusal:
     sizes = {kind: size for kind, size in sorted(request.sizes.items()) if size}
     if not sizes or min(sizes.values()) < 0:
         raise ValueError(f"a request needs sizes above zero, not {dict(request.sizes)}")
@@ -77,8 +65,6 @@ def _place(books: Books, request: Request, rules: Rules, *, nodes_only: bool) ->
         )
     else:
         answer = choose(offers, rules, taste, width=width)
-    if nodes_only and isinstance(answer, Choice):
-        return NodeSet(answer.mask)
     views = node_views(bare, request, kinds, taste)
     if isinstance(answer, Denial):
         would_fit = what_would_fit(answer, offers, views, width, rules.policy)

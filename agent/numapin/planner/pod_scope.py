@@ -1,7 +1,8 @@
 """
 Pod scope for containers that arrive one by one: one set of nodes for all containers of a pod.
 
-Owns: what the first container's decision means for the pod. Must never: change its input.
+Owns: what the first container's decision means for the pod, and what stays reserved for those that are still to come.
+Must never: change its input.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from numapin.model.memory import Books, MemoryType, Owner
+from numapin.model.memory import Block, Books, MemoryType, rest_of
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Plan, Refusal, Request, Rules
-from numapin.planner.placement import nodes_for, place
+from numapin.planner.accounting import release, reserve
+from numapin.planner.placement import place
 
 
 def pod_nodes(books: Books, request: Request) -> NodeSet | None:
@@ -32,17 +34,49 @@ def place_in_pod(
     As `place`, for a container of a pod under pod scope.
 
     The first container's nodes are those that hold *pod_sizes* (the pod cgroup's limits, bytes per type; empty when
-    the pod has none); every later container of the pod gets exactly these. A pod that cannot be placed as a whole
-    is refused with its first container. Without *pod_sizes* the first container's own size decides, which is all
-    that is known then.
+    the pod has none); every later container of the pod gets exactly these, and what they have not taken yet is kept
+    for them (`rest_of`). A pod that cannot be placed as a whole is refused with its first container. Without
+    *pod_sizes* the first container's own size decides, which is all that is known then.
     """
     nodes = pod_nodes(books, request)
     if nodes is None and pod_sizes:
-        whole = {kind: max(pod_sizes.get(kind, 0), size) for kind, size in request.sizes.items()}
-        whole |= {kind: size for kind, size in pod_sizes.items() if kind not in whole}
-        for_pod = replace(request, owner=Owner(request.owner.pod, ""), sizes=whole, reusable=())
-        answer = nodes_for(books, for_pod, rules)
-        if isinstance(answer, Refusal):
-            return replace(answer, owner=request.owner, message=f"its pod as a whole {answer.message}")
-        nodes = answer
-    return place(books, replace(request, affinity=nodes), rules)
+        return _place_whole(books, request, rules, pod_sizes)
+    kept = (rest_of(request.owner.pod),) if nodes is not None else ()
+    answer = place(books, replace(request, affinity=nodes, reusable=(*request.reusable, *kept)), rules)
+    return answer if isinstance(answer, Refusal) else keep_rest(answer, pod_sizes)
+
+
+def _place_whole(books: Books, request: Request, rules: Rules, pod_sizes: Mapping[MemoryType, int]) -> Plan | Refusal:
+    sizes = {kind: max(pod_sizes.get(kind, 0), size) for kind, size in request.sizes.items()}
+    sizes |= {kind: size for kind, size in pod_sizes.items() if kind not in sizes}
+    whole = replace(request, owner=rest_of(request.owner.pod), sizes=sizes, reusable=())
+    answer = place(books, whole, rules)
+    explanation = replace(answer.explanation, whole_pod=True)
+    if isinstance(answer, Refusal):
+        message = f"its pod as a whole {answer.message}"
+        return replace(answer, owner=request.owner, message=message, explanation=explanation)
+    blocks = tuple(Block(answer.nodes, kind, size) for kind, size in sorted(request.sizes.items()) if size)
+    booked = reserve(release(answer.books, whole.owner), request.owner, blocks)
+    return keep_rest(Plan(request.owner, answer.nodes, blocks, booked, explanation), sizes)
+
+
+def keep_rest(plan: Plan, pod_sizes: Mapping[MemoryType, int]) -> Plan:
+    """
+    *plan*, with what its pod may have and none of its containers holds yet reserved on its nodes.
+
+    That is as much as is free there. Containers that ended and whose memory waits count among those that hold some.
+    """
+    rest = rest_of(plan.owner.pod)
+    books = release(plan.books, rest)
+    left = dict(pod_sizes)
+    for owner, blocks in books.assignments.items():
+        if owner.pod == rest.pod:
+            for block in blocks:
+                left[block.type] = left.get(block.type, 0) - block.size_bytes
+    states = [books.node_map.nodes[n] for n in plan.nodes if n in books.node_map.nodes]
+    kept = []
+    for kind, size in sorted(left.items()):
+        free = sum(s.memory_map[kind].free for s in states if kind in s.memory_map)
+        if (part := min(size, free)) > 0:
+            kept.append(Block(plan.nodes, kind, part))
+    return replace(plan, books=reserve(books, rest, tuple(kept)) if kept else books)

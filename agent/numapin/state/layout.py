@@ -99,6 +99,7 @@ class ExplanationOnDisk(Strict, frozen=True, omit_defaults=True):
     would_fit: str = ""
     hints: tuple[ProviderOnDisk, ...] = ()
     distances: dict[int, dict[int, int]] = {}
+    whole_pod: bool = False
 
 
 class OwnerOnDisk(Strict, frozen=True):
@@ -286,6 +287,7 @@ def explanation(record: Explanation) -> ExplanationOnDisk:
         record.would_fit,
         tuple([_provider(p) for p in record.hints]) if record.hints else (),
         {int(a): {int(b): d for b, d in row.items()} for a, row in record.distances.items()},
+        record.whole_pod,
     )
 
 
@@ -308,6 +310,7 @@ def read_explanation(found: ExplanationOnDisk) -> Explanation:
         would_fit=found.would_fit,
         hints=tuple(_read_provider(p) for p in found.hints),
         distances={NodeId(a): {NodeId(b): d for b, d in row.items()} for a, row in found.distances.items()},
+        whole_pod=found.whole_pod,
     )
 
 

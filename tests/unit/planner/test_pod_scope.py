@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from random import Random
 
-from numapin.model.memory import MEMORY, Books, Owner
+from numapin.model.memory import MEMORY, Books, Owner, rest_of
 from numapin.model.nodeset import CpuSet, NodeId, NodeSet
 from numapin.model.plan import Plan, Refusal, RefusalCode, Request, Rules, TopologyPolicy
 from numapin.model.topology import HugepagePool, NodeKind, NumaNode, Topology
 from numapin.planner.accounting import build_node_map, check
-from numapin.planner.placement import nodes_for, place
 from numapin.planner.pod_scope import place_in_pod
-from support.cases import random_case
 
 
 def machine(nodes: int = 4, size: int = 10) -> Books:
@@ -109,17 +106,43 @@ def test_types_only_another_container_asks_for_count() -> None:
     assert plan.nodes == NodeSet.of(1)
 
 
-def test_the_nodes_of_the_whole_are_those_it_would_be_placed_on() -> None:
-    """`nodes_for` and `place` agree, refusals included, in two thousand seeded cases of up to seven nodes."""
-    rng = Random(20)
-    answers = Counter[str]()
-    for _ in range(2000):
-        books, request, rules = random_case(rng, most_nodes=7)
-        request = replace(request, owner=Owner("new", ""), reusable=(), affinity=None)
-        if not any(request.sizes.values()):
-            continue
-        nodes, whole = nodes_for(books, request, rules), place(books, request, rules)
-        answers[type(whole).__name__] += 1
+def test_what_is_not_taken_yet_is_kept() -> None:
+    """After the first container the books hold the whole pod; after the last one nothing is kept beside it."""
+    first = arrive(machine(), "a", 4, 12)
+    assert isinstance(first, Plan)
+    second = arrive(first.books, "b", 8, 12)
+    assert isinstance(second, Plan)
 
-        assert nodes == (whole.nodes if isinstance(whole, Plan) else whole)
-    assert min(answers["Plan"], answers["Refusal"]) > 100
+    assert {o: [b.size_bytes for b in blocks] for o, blocks in first.books.assignments.items()} == {
+        Owner("p", "a"): [4],
+        rest_of("p"): [8],
+    }
+    assert set(second.books.assignments) == {Owner("p", "a"), Owner("p", "b")}
+
+
+def test_a_pod_that_was_accepted_gets_all_its_containers() -> None:
+    """In 400 seeded sequences of pods that arrive mixed, only first containers are refused, and the books add up."""
+    refused = later = 0
+    for seed in range(400):
+        rng = Random(seed)
+        pods = {f"p{i}": [rng.randint(1, 7) for _ in range(rng.randint(1, 4))] for i in range(6)}
+        arrivals = [(pod, n) for pod, sizes in pods.items() for n in range(len(sizes))]
+        rng.shuffle(arrivals)
+        policy = rng.choice(list(TopologyPolicy))
+        books, known, gone = machine(), set[str](), set[str]()
+        for pod, n in arrivals:
+            if pod in gone:
+                continue
+            request = Request(Owner(pod, str(n)), {MEMORY: pods[pod][n]})
+            answer = place_in_pod(books, request, Rules(policy), pod_sizes={MEMORY: sum(pods[pod])})
+            if isinstance(answer, Refusal):
+                refused += 1
+                assert pod not in known
+                gone.add(pod)
+                continue
+            later += pod in known
+            known.add(pod)
+            books = answer.books
+            assert check(books) == ()
+            assert not any(t.free < 0 for s in books.node_map.nodes.values() for t in s.memory_map.values())
+    assert min(refused, later) > 200
