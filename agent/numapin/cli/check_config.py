@@ -8,7 +8,7 @@ from pathlib import Path
 
 from numapin.daemon.config import CONFIG_FILE, Config, load_config, under
 from numapin.daemon.config_keys import KEYS, Key, show_size
-from numapin.model.errors import ExitStatus, KernelError
+from numapin.model.errors import ConfigError, ExitStatus, KernelError
 from numapin.model.nodeset import NodeSet
 
 
@@ -21,12 +21,19 @@ def run(args: argparse.Namespace) -> ExitStatus:
     """
     root = Path(getattr(args, "root", None) or "/")
     file: Path | None = args.config
-    config = load_config(root, file)
-    tried = _try_on_machine(root, config)
+    try:
+        config = load_config(root, file)
+        tried = _try_on_machine(root, config)
+    except ConfigError as exc:
+        if args.output == "json":
+            from numapin.cli.json_output import print_json
+
+            print_json("Config", {"values": None, "sources": {}, "problems": problem_rows(exc)})
+        raise
     if args.output == "json":
         from numapin.cli.json_output import print_json
 
-        print_json("Config", document(config))
+        print_json("Config", {**document(config), "problems": []})
     else:
         place = file or under(root, CONFIG_FILE)
         said = f"{place}; the values in force:" if config.sources else f"nothing set in {place}; defaults:"
@@ -70,6 +77,11 @@ def _root_note(root: Path, config: Config) -> str:
     except KernelError as exc:
         problem = str(exc)
     return f" But {problem}." if problem else ""
+
+
+def problem_rows(error: ConfigError) -> list[dict[str, str]]:
+    """One mapping per problem; the key is empty where a file as a whole is wrong."""
+    return [{"file": file, "key": key, "message": what} for file, key, what in error.problems]
 
 
 def document(config: Config) -> dict[str, object]:

@@ -15,6 +15,7 @@ A verb's module imports its ``render_…`` module when it has something to rende
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -35,7 +36,15 @@ def console() -> Console:
     width: int | None = int(said) if said.isascii() and said.isdecimal() and 0 < int(said) <= PLAIN_WIDTH else None
     if width is None:
         width = os.get_terminal_size(sys.stdout.fileno()).columns or 80 if sys.stdout.isatty() else PLAIN_WIDTH
-    return Console(width=width, markup=False, emoji=False, highlight=False)
+    return _Console(width=width, markup=False, emoji=False, highlight=False)
+
+
+class _Console(Console):
+    """One that leaves a reader who went away to `cli.main`, where rich would end the process with another status."""
+
+    def on_broken_pipe(self) -> None:
+        """Raises: BrokenPipeError."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def grid(*columns: str) -> Table:

@@ -68,7 +68,7 @@ def basis_document(machine: Machine, books: Books, *, wall_ns: int, note: str = 
     be done all the same.
 
     Raises:
-        KernelReadError, KernelFormatError, ConfigError: The pools cannot be read, or do not fit the configuration.
+        KernelReadError, KernelFormatError: The pools cannot be read.
     """
     fresh = machine.with_pools()
     if fresh.node_map != machine.node_map:

@@ -16,7 +16,6 @@ from pathlib import Path
 from numapin.daemon.agent import Agent
 from numapin.daemon.api import ApiServer, UnknownVerb
 from numapin.daemon.api_peer import Peer
-from numapin.daemon.basis import basis_document
 from numapin.daemon.config import keep_until_restart, load_config, under
 from numapin.daemon.explain import Known, explain_document
 from numapin.daemon.kubelet import Beside
@@ -29,6 +28,7 @@ from numapin.daemon.notify import Notifier
 from numapin.daemon.offline import not_used
 from numapin.daemon.out_of_reach import OutOfReach
 from numapin.daemon.pinning import Writer
+from numapin.daemon.plan_answer import plan_document
 from numapin.daemon.release import release_document
 from numapin.daemon.report import Reporter
 from numapin.daemon.shortcomings import memory_gap, no_memory_controller
@@ -44,7 +44,13 @@ from numapin.kernel.own import read_machine_memory, read_own_footprint
 from numapin.kernel.systemd import BOOTED, Systemd
 from numapin.kernel.watch import CgroupWatcher, RuntimeStateWatcher, UeventWatcher
 from numapin.model.checkpoint import Checkpoint
-from numapin.model.errors import CheckpointError, CheckpointUnreadable, ExitStatus, KernelError, NumapinError
+from numapin.model.errors import (
+    CheckpointError,
+    CheckpointUnreadable,
+    ExitStatus,
+    KernelError,
+    NumapinError,
+)
 from numapin.model.memory import Books
 from numapin.model.nodeset import NodeSet
 from numapin.planner.accounting import misfits
@@ -302,8 +308,7 @@ class Service:
             case "release":
                 return release_document(self._agent, params)
             case "plan":
-                note = ALL_RELEASED if self._agent.undo.everything else ""
-                return basis_document(self._agent.machine, self._agent.ledger.books, wall_ns=wall, note=note)
+                return plan_document(self._agent, wall_ns=wall)
             case _:
                 raise UnknownVerb(verb)
 

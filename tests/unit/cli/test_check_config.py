@@ -148,3 +148,17 @@ def test_a_root_that_is_not_there_now(tmp_path: Path, capsys: pytest.CaptureFixt
 
     assert "(nodes 0-1). But cgroup.root names /odd.slice/box, and /sys/fs/cgroup has no such cgroup now" in missing
     assert "names /odd.slice/box" not in capsys.readouterr().out
+
+
+def test_wrong_values_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A script gets every problem with file and key, and the error all the same."""
+    file = tmp_path / "numapin.toml"
+    file.write_text('colour = "red"\npolicy = "best"\n')
+
+    with pytest.raises(ConfigError):
+        run(arguments(tmp_path, "json", file))
+    document = json.loads(capsys.readouterr().out)
+
+    assert (document["kind"], document["values"]) == ("Config", None)
+    assert {(p["file"], p["key"]) for p in document["problems"]} == {(str(file), "colour"), (str(file), "policy")}
+    assert all(p["message"] for p in document["problems"])

@@ -135,8 +135,10 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     write_machine(tmp_path, even(200))
 
     done = numapin("topology", "-o", "json", "--root", str(tmp_path), shell="| head -c 1")
+    table = numapin("topology", "--root", str(tmp_path), shell="| head -c 1")
 
     assert (done.returncode, done.stdout, done.stderr) == (141, "{", "")
+    assert (table.returncode, table.stdout, table.stderr) == (141, "2", "")
 
 
 def test_a_full_disk_is_a_sentence(tmp_path: Path) -> None:

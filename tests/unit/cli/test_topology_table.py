@@ -51,6 +51,7 @@ def test_the_whole_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         "cpu-less (node 3): no CPUs of its own (CXL, HBM or GPU memory); not used unless nodes.cpu_less names it.",
         "memoryless (node 4): no memory now; nothing can be placed there.",
         "movable-only (node 9): no memory for the kernel itself; a placement needs another node beside it.",
+        "Without CPUs too (node 9): not used unless nodes.cpu_less names it.",
     ]
 
 
