@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from numapin.cli.checkpoint_file import read_named
 from numapin.cli.client import request
@@ -28,6 +28,8 @@ from numapin.model.plan import Scope, TopologyPolicy
 from numapin.planner.kubelet.manifest import Manifest, ManifestError, parse_pod
 
 MAX_MANIFEST_BYTES = 4 << 20
+MOST_MERGED_KEYS = 100_000
+"""Keys that YAML's ``<<`` may bring in: each level of merges of merges multiplies them."""
 POD_UID = "numapin-plan"
 """Whatever uid a manifest has: the question is about a new pod."""
 
@@ -74,7 +76,7 @@ def read_manifest(path: Path) -> Manifest:
     The pod in a file, JSON or YAML; ``-`` is standard input.
 
     Raises:
-        RequestFailed: It cannot be read (``pod-unreadable``) or is no Pod (``bad-pod``).
+        RequestFailed: It cannot be read (``pod-unreadable``), stdin is closed, or it is no Pod (``bad-pod``).
     """
     data = _read_file(path)
     try:
@@ -123,6 +125,8 @@ def _basis(args: argparse.Namespace) -> Basis:
 def _read_file(path: Path) -> bytes:
     try:
         if str(path) == "-":
+            if sys.stdin is None:  # closed by the caller, as some daemons' children are started
+                _usage("--pod -: standard input is closed; name a file, or give the manifest on standard input")
             return _bounded(sys.stdin.buffer, path)
         with path.open("rb") as stream:
             return _bounded(stream, path)
@@ -164,12 +168,46 @@ def _parse_yaml(text: str, path: Path) -> object:
             "JSON needs nothing: kubectl get pod NAME -o json",
         ) from exc
     try:
-        documents = [d for d in yaml.safe_load_all(text) if d is not None]
+        documents = [d for d in yaml.load_all(text, Loader=_bounded_loader()) if d is not None]
     except (yaml.YAMLError, ValueError) as exc:
         raise ManifestError("", f"not YAML: {' '.join(str(exc).split())}") from exc
     if len(documents) != 1:
         raise ManifestError("", f"holds {len(documents)} documents; give one Pod")
     return documents[0]
+
+
+def _bounded_loader() -> type[Any]:
+    """
+    PyYAML's safe loader, with a bound on what merge keys bring in.
+
+    Aliases share one value and cost nothing here; a merge copies, so merges of merges grow with a power of the file.
+    """
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def __init__(self, stream: str) -> None:
+            super().__init__(stream)
+            self._flat: set[int] = set()
+            self._merged = 0
+
+        def flatten_mapping(self, node: yaml.MappingNode) -> None:
+            if id(node) in self._flat:
+                return
+            self._flat.add(id(node))
+            for key, value in node.value:
+                if key.tag != "tag:yaml.org,2002:merge":
+                    continue
+                for part in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                    if isinstance(part, yaml.MappingNode):
+                        self.flatten_mapping(part)
+                        self._merged += 1 + len(part.value)
+                    if self._merged > MOST_MERGED_KEYS:
+                        raise yaml.constructor.ConstructorError(
+                            None, None, f"merge keys bring in more than {MOST_MERGED_KEYS} keys", node.start_mark
+                        )
+            super().flatten_mapping(node)
+
+    return Loader
 
 
 def _reason(exc: OSError) -> str:

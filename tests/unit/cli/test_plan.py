@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -262,9 +263,30 @@ def test_a_pod_from_standard_input(root: Path, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["verdict"] == "admitted"
 
 
+def test_standard_input_that_is_closed(root: Path) -> None:
+    """Nothing can be read from it, which is said as a usage error."""
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$0" -m numapin plan --root "$1" --pod - <&-', sys.executable, str(root)],
+        cwd=CHECKOUT / "agent", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr.count("\n")) == (ExitStatus.USAGE, 1)
+    assert "--pod -: standard input is closed" in done.stderr
+
+
+LETTERS = "abcdefghi"
+BOMB = "a: &a [lol]\n" + "".join(f"{b}: &{b} [{','.join([f'*{a}'] * 9)}]\n" for a, b in pairwise(LETTERS))
+MERGES = "a: &a {x: 1}\n" + "".join(f"{b}: &{b}\n  <<: [{','.join([f'*{a}'] * 9)}]\n" for a, b in pairwise(LETTERS))
+WIDE = "a: &a {" + ", ".join(f"k{i}: 1" for i in range(400)) + "}\nb: {<<: [" + ",".join(["*a"] * 400) + "]}\n"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
+        ("a.yaml", BOMB + "kind: *i\nspec: {}\n", "kind: this is [[["),
+        ("a.yaml", MERGES + "kind: Job\nspec: {}\n", "a.yaml: "),
+        ("a.yaml", WIDE, "merge keys bring in more than 100000 keys"),
+        ("a.yaml", "a: &a\n  <<: *a\n  kind: Pod\nkind: *a\n", "kind: this is {'kind': 'Pod'}"),
         ("a.json", "{", "not JSON"),
         ("a.yaml", "{", "not YAML"),
         ("a.yaml", "a: b: c", "not YAML"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from reprlib import Repr
 from typing import Any
 
 from numapin.model.container import QosClass
@@ -18,6 +19,8 @@ from numapin.model.quantity import MAX_BYTES, parse_page_size, parse_quantity
 from numapin.planner.kubelet.pods import Pod, PodContainer
 
 HUGEPAGES = "hugepages-"
+SHOWN = 60
+"""Characters of a wrong value that a message repeats."""
 MAX_CONTAINERS = 500
 """More containers than any pod has; each asks every set of nodes."""
 
@@ -70,8 +73,12 @@ def parse_pod(document: object, *, uid: str) -> Manifest:
         # One container with the pod's lists has the class that the lists alone give.
         qos = Pod("", (PodContainer("pod", *level),)).qos_class()
     meta = _mapping(top.get("metadata"), "metadata")
-    name = "/".join(str(meta[k]) for k in ("namespace", "name") if meta.get(k))
-    return Manifest(name or str(meta.get("generateName") or "pod"), Pod(uid, containers, qos, has_level))
+    name = "/".join(_word(meta[k]) for k in ("namespace", "name") if meta.get(k))
+    return Manifest(name or _word(meta.get("generateName") or "pod"), Pod(uid, containers, qos, has_level))
+
+
+def _word(value: object) -> str:
+    return value if isinstance(value, str) else _shown(value)
 
 
 def _containers(spec: Mapping[str, Any]) -> Iterator[PodContainer]:
@@ -154,6 +161,28 @@ def _mapping(value: object, where: str, *, required: bool = False) -> Mapping[st
     return value
 
 
+class _Short(Repr):
+    """The beginning of a value's text: YAML's aliases make a few bytes a value of any size, and a cycle endless."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 3
+        self.maxstring = self.maxother = 4 * SHOWN
+
+    def repr_int(self, value: int, level: int) -> str:
+        """Hexadecimal above what Python turns into decimals."""
+        del level
+        return hex(value >> max(0, value.bit_length() - 4 * SHOWN)) + "…" if value.bit_length() > 512 else repr(value)
+
+    def repr_bytes(self, value: bytes, level: int) -> str:
+        """Not even a long one is copied whole."""
+        del level
+        return repr(value[:SHOWN])
+
+
+_SHORT = _Short()
+
+
 def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:59] + "…"
+    text = _SHORT.repr(value)
+    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"

@@ -207,3 +207,55 @@ def test_any_value_anywhere(place: tuple[str | int, ...], value: object) -> None
         assert str(exc)
     else:
         assert pod.qos_class() in QosClass
+
+
+def bomb() -> list[Any]:
+    """Nine lists of nine lists, ten levels down: small while it is shared, endless when it is written out."""
+    value: list[Any] = ["lol"] * 9
+    for _ in range(10):
+        value = [value] * 9
+    return value
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": bomb()},
+        {"spec": bomb()},
+        {"metadata": bomb()},
+        {"status": {"qosClass": bomb()}},
+        {"spec": {"containers": [{"name": bomb()}]}},
+        {"spec": {"containers": [{"name": "a", "resources": {"limits": {"memory": bomb()}}}]}},
+        {"spec": {"containers": [bomb()]}},
+        {"kind": 1 << 80_000},
+        {"kind": {"a": {"b": bomb()}}},
+        {"kind": b"x" * 100_000},
+    ],
+    ids=range(10),
+)
+def test_a_value_that_is_shared_a_billion_times(change: dict[str, Any]) -> None:
+    """What YAML's aliases make of a few bytes is named by its beginning, at once."""
+    document = {"kind": "Pod", "spec": {"containers": [{"name": "a"}]}} | change
+
+    with pytest.raises(ManifestError) as raised:
+        parse_pod(document, uid="u")
+    assert len(str(raised.value)) < 200
+
+
+def test_a_cycle_is_named() -> None:
+    """A value that contains itself has a beginning too."""
+    loop: list[Any] = []
+    loop.append(loop)
+
+    with pytest.raises(ManifestError, match="this is"):
+        parse_pod({"kind": loop, "spec": {}}, uid="u")
+
+
+@pytest.mark.parametrize("name", [bomb(), 1 << 80_000, ["x"], 7], ids=range(4))
+def test_a_name_that_is_no_text(name: object) -> None:
+    """A pod's name is for people only: whatever it is, it is short."""
+    manifest = parse_pod(
+        {"kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [{"name": "a"}]}}, uid="u"
+    )
+
+    assert 0 < len(manifest.name) < 100
