@@ -18,7 +18,7 @@ from numapin.planner.kubelet.merge import Distances, admits, merge
 from numapin.planner.kubelet.pods import Pod, PodContainer
 from numapin.planner.kubelet.static import (
     KUBELET_NODES,
-    LISTED_NODES,
+    LISTED_SETS,
     MERGED_NODES,
     AllocationError,
     Hints,
@@ -32,6 +32,8 @@ UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"
 OtherHints = Mapping[str, Sequence[ProviderHints]]
 """Other providers' hints, asked before memory, by container name; ``POD`` for pod scope."""
 POD = ""
+MERGES_PER_SET = 4
+"""Pairs of sets that are merged in the time in which one is listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Kubelet:
     *distances* are given when ``prefer-closest-numa-nodes`` is on; *most_nodes* is ``max-allowable-numa-nodes``.
 
     Raises:
-        TooManyNodes: The kubelet would not start, or its answer takes too long to work out.
+        TooManyNodes: The kubelet would not start; from `admit`, its answer takes too long to work out.
     """
 
     def __init__(
@@ -83,11 +85,9 @@ class Kubelet:
         *,
         most_nodes: int = KUBELET_NODES,
     ) -> None:
-        count, merges = len(node_map.nodes), policy is not TopologyPolicy.NONE
-        if merges and count > most_nodes:
+        count = len(node_map.nodes)
+        if policy is not TopologyPolicy.NONE and count > most_nodes:
             raise TooManyNodes(count, most_nodes, refused=True)
-        if count > (limit := MERGED_NODES if merges else LISTED_NODES):
-            raise TooManyNodes(count, limit, refused=False)
         self.policy = policy
         self.scope = scope
         self.distances = distances
@@ -98,11 +98,20 @@ class Kubelet:
         self._stored: dict[str, dict[str, Hint]] = {}
         self._kept: frozenset[str] = frozenset()
         self._sweeping = True
+        self._merged: dict[tuple[ProviderHints, ...], Hint] = {}
 
     @classmethod
-    def over(cls, books: Books, policy: TopologyPolicy, scope: Scope, distances: Distances | None = None) -> Kubelet:
+    def over(
+        cls,
+        books: Books,
+        policy: TopologyPolicy,
+        scope: Scope,
+        distances: Distances | None = None,
+        *,
+        most_nodes: int = KUBELET_NODES,
+    ) -> Kubelet:
         """A kubelet that finds the assignments of *books* in place and keeps them."""
-        kubelet = cls(books.node_map, policy, scope, distances)
+        kubelet = cls(books.node_map, policy, scope, distances, most_nodes=most_nodes)
         kubelet.static = StaticPolicy(Ledger.of(books))
         kubelet._kept = frozenset(owner.pod for owner in books.assignments)
         return kubelet
@@ -118,7 +127,13 @@ class Kubelet:
         return NodeSet.from_ids(self.ledger.nodes)
 
     def admit(self, pod: Pod, others: OtherHints | None = None) -> Admission:
-        """Admit *pod*, or not; what a refused pod got before its refusal stays until the next `sweep`."""
+        """
+        Admit *pod*, or not; what a refused pod got before its refusal stays until the next `sweep`.
+
+        Raises:
+            TooManyNodes: The answer takes too long to work out.
+        """
+        self.static.left = LISTED_SETS
         before = self.active.get(pod.uid)
         self.active[pod.uid] = pod
         answer = self._admit(pod, others or {})
@@ -159,7 +174,17 @@ class Kubelet:
 
     def _ask(self, asked: list[Asked], name: str, hints: Hints | None, others: Sequence[ProviderHints]) -> Hint:
         asked.append(Asked(name, hints))
-        return merge([*others, *_lists(hints)], self.nodes, self.policy, self.distances)
+        lists = (*others, *_lists(hints))
+        if len(lists) < 2:
+            return merge(lists, self.nodes, self.policy, self.distances)
+        if len(self.ledger.nodes) > MERGED_NODES:
+            raise TooManyNodes(len(self.ledger.nodes), MERGED_NODES, refused=False)
+        if lists not in self._merged:
+            # the next container is often offered the same sets
+            first, second, *_ = sorted((len(p.hints or ()) for p in lists), reverse=True)
+            self.static.spend(first * second * (len(lists) - 1) // MERGES_PER_SET)
+            self._merged[lists] = merge(lists, self.nodes, self.policy, self.distances)
+        return self._merged[lists]
 
     def container_hints(self, pod: Pod, container: PodContainer) -> Hints | None:
         """Memory's hints for one container, after a sweep."""
@@ -231,6 +256,7 @@ class Kubelet:
             StartFailed: The stored state is not what its entries give on this machine.
         """
         self.static = StaticPolicy(started(self.ledger, self.empty))
+        self._merged = {}
         self._stored = {}
 
     def readmit(self) -> Iterator[Admission]:

@@ -2,12 +2,14 @@
 The Memory Manager's Static policy: hints and allocation of one container.
 
 Owns: the table of init containers' memory that later containers of the pod may use again. Must never: list the sets
-of more than `LISTED_NODES` nodes.
+of more than `LISTED_NODES` nodes, or more than `LISTED_SETS` for one pod; where the policy takes its own best set,
+that set is searched for and none is listed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import combinations
 
 from numapin.model.memory import MEMORY, Block, MemoryType
@@ -15,10 +17,13 @@ from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Hint
 from numapin.planner.kubelet.ledger import Ledger
 from numapin.planner.kubelet.pods import NotWholeBytes, Pod, PodContainer
+from numapin.planner.subsets import Search
+from numapin.planner.witness import Steps
 
 LISTED_NODES = 16
-"""Sets of more nodes than this are not listed: 65,535 sets take a tenth of a second, and each node doubles it."""
-
+"""Sets of more nodes than this are not listed: there are 65,535 of 16 nodes, and each node doubles them."""
+LISTED_SETS = 1 << 19
+"""Sets that are looked at for one pod, all its containers together: some seconds."""
 MERGED_NODES = 10
 """Lists of sets of more nodes than this are not merged with each other."""
 KUBELET_NODES = 8
@@ -32,7 +37,11 @@ class AllocationError(Exception):
 
 
 class TooManyNodes(ValueError):
-    """So many nodes that the kubelet refuses to start (``refused``), or would take longer than anybody waits."""
+    """
+    So many nodes that the kubelet refuses to start (``refused``), or would take longer than anybody waits.
+
+    *limit* 0 is where the number of containers adds to it.
+    """
 
     def __init__(self, nodes: int, limit: int, *, refused: bool) -> None:
         super().__init__(nodes, limit, refused)
@@ -46,6 +55,11 @@ class TooManyNodes(ValueError):
                 f"the kubelet does not start with a topology manager policy on {self.nodes} nodes: its limit is "
                 f"{self.limit} (option max-allowable-numa-nodes)"
             )
+        if not self.limit:
+            return (
+                f"the kubelet tries every set of {self.nodes} nodes for each container, and for so many containers "
+                "that takes too long; ask for fewer containers"
+            )
         return (
             f"the kubelet tries every set of {self.nodes} nodes, which takes too long; this is answered for up to "
             f"{self.limit} nodes"
@@ -55,10 +69,12 @@ class TooManyNodes(ValueError):
 class StaticPolicy:
     """Hints and allocations on one ledger."""
 
-    __slots__ = ("ledger", "reusable")
+    __slots__ = ("_made", "ledger", "left", "reusable")
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
+        self.left = LISTED_SETS
+        self._made: tuple[tuple[int, ...], tuple[Hint, ...]] | None = None
         self.reusable: dict[str, dict[tuple[int, MemoryType], int]] = {}
 
     def container_hints(self, pod: Pod, container: PodContainer) -> Hints | None:
@@ -91,34 +107,119 @@ class StaticPolicy:
         return dict.fromkeys(asked, found) if found else {}
 
     def _sets(self, pod: Pod, asked: Mapping[MemoryType, int]) -> tuple[Hint, ...]:
-        """Every set that may take *asked*, by size and then by ids."""
-        narrowest = len(self.ledger.nodes)
-        found: list[int] = []
-        for mask in self._masks():
-            sums = {kind: self.ledger.total(mask, kind) for kind in asked}
-            if any(sums[kind][0] < size for kind, size in asked.items()):
-                continue
-            narrowest = min(narrowest, mask.bit_count())
-            if not self._joinable(mask):
-                continue
-            if all(sums[k][1] + self._again(pod, mask, k) >= size for k, size in asked.items()):
-                found.append(mask)
-        return tuple(Hint(NodeSet(mask), mask.bit_count() == narrowest) for mask in found)
+        """
+        Every set that may take *asked*, by size and then by ids.
 
-    def _masks(self) -> Iterator[int]:
-        ids = self.ledger.node_ids()
-        for size in range(1, len(ids) + 1):
-            for chosen in combinations(ids, size):
-                yield sum(1 << n for n in chosen)
+        Raises:
+            TooManyNodes: There are too many sets.
+        """
+        nodes = self.ledger.nodes
+        if len(nodes) > LISTED_NODES:
+            raise TooManyNodes(len(nodes), LISTED_NODES, refused=False)
+        self.spend(len(asked) << len(nodes))
+        masks = _sums([1 << n for n in nodes])
+        tables = [(size, *self._sums_of(kind), kind) for kind, size in asked.items()]
+        narrowest: int | None = None
+        found: list[int] = []
+        busy = sum(1 << n for n, node in nodes.items() if node.count > 0)
+        # a set with a node in use is that node alone, or its group
+        whole_groups = {m for n, node in nodes.items() for m in (1 << n, node.cells) if self._joinable(m)}
+        for place in _by_size(len(nodes)):
+            for size, whole, _, _ in tables:
+                if whole[place] < size:
+                    break
+            else:
+                mask = masks[place]
+                if narrowest is None:
+                    narrowest = mask.bit_count()
+                for size, _, free, kind in tables:
+                    if free[place] < size and free[place] + self.again(pod, mask, kind) < size:
+                        break
+                else:
+                    if mask in whole_groups or (mask & (mask - 1) and not mask & busy):
+                        found.append(mask)
+        key = (narrowest or 0, *found)
+        if self._made is None or self._made[0] != key:
+            # the next container is often offered the same sets
+            self._made = key, tuple(Hint(NodeSet(mask), mask.bit_count() == narrowest) for mask in found)
+        return self._made[1]
+
+    def spend(self, sets: int) -> None:
+        """
+        Count sets that are looked at.
+
+        Raises:
+            TooManyNodes: They are too many for one pod.
+        """
+        self.left -= sets
+        if self.left < 0:
+            raise TooManyNodes(len(self.ledger.nodes), 0, refused=False)
+
+    def _sums_of(self, kind: MemoryType) -> tuple[list[int], list[int]]:
+        """Allocatable and free of every set, by the bits of its nodes' positions."""
+        tables = [node.tables.get(kind) for node in self.ledger.nodes.values()]
+        return _sums([t.allocatable if t else 0 for t in tables]), _sums([t.free if t else 0 for t in tables])
 
     def _joinable(self, mask: int) -> bool:
         """The group rule as the hints apply it."""
-        nodes = [self.ledger.nodes[n] for n in NodeSet(mask)]
+        ids = NodeSet(mask)
+        if not mask or any(n not in self.ledger.nodes for n in ids):
+            return False
+        nodes = [self.ledger.nodes[n] for n in ids]
         if len(nodes) == 1:
             return nodes[0].cells.bit_count() <= 1
         return all(node.count <= 0 or node.cells == mask for node in nodes)
 
-    def _again(self, pod: Pod, mask: int, kind: MemoryType) -> int:
+    def _fits(self, pod: Pod, mask: int, asked: Mapping[MemoryType, int]) -> bool:
+        for kind, size in asked.items():
+            whole, free = self.ledger.total(mask, kind)
+            if whole < size or free + self.again(pod, mask, kind) < size:
+                return False
+        return self._joinable(mask)
+
+    def _choice(self, pod: Pod, asked: Mapping[MemoryType, int], around: int = 0) -> Hint | None:
+        """
+        The best of all sets that contain *around*, as `_best` finds it in the list, without listing them.
+
+        A set is one node, or a group as it is, or unused nodes, or one whose memory may be used again.
+        """
+        if MEMORY not in asked:
+            return None
+        nodes, used_again = self.ledger.nodes, self.reusable.get(pod.uid, {})
+        places = (
+            {1 << n for n in nodes} | {n.cells for n in nodes.values() if n.count > 0} | {m for m, _ in used_again}
+        )
+        ways = {m for m in places if m & around == around and self._fits(pod, m, asked)}
+        idle = [n for n, node in nodes.items() if node.count <= 0]
+        fewest = self._search(nodes, {k: (size, 0) for k, size in asked.items()})
+        exact = fewest.exact
+        if not around & ~sum(1 << n for n in idle):
+            rest = [n for n in idle if not around >> n & 1]
+            search = self._search(rest, {k: (size, 1) for k, size in asked.items()}, around)
+            count = search.fewest()
+            chosen = None if count is None else search.smallest(count)
+            if chosen is not None:
+                mask = around | sum(1 << rest[i] for i in chosen)
+                exact &= self._fits(pod, mask, asked)
+                ways.add(mask)
+            exact &= search.exact
+        narrowest = fewest.fewest()
+        if not exact or not fewest.exact:
+            wider = [
+                h for h in self._sets(pod, asked) if h.affinity is not None and h.affinity.mask & around == around
+            ]
+            return self._best(wider, asked)
+        best = min(ways, key=lambda m: (m.bit_count(), m), default=None)
+        return None if best is None else Hint(NodeSet(best), best.bit_count() == narrowest)
+
+    def _search(self, ids: Iterable[int], wanted: Mapping[MemoryType, tuple[int, int]], around: int = 0) -> Search:
+        """Which of *ids* have the bytes wanted beside *around*; the second number: 0 allocatable, 1 free."""
+        caps = [tuple(self.ledger.total(1 << n, kind)[which] for kind, (_, which) in wanted.items()) for n in ids]
+        need = tuple(size - self.ledger.total(around, kind)[which] for kind, (size, which) in wanted.items())
+        return Search(caps, need, Steps(len(caps)))
+
+    def again(self, pod: Pod, mask: int, kind: MemoryType) -> int:
+        """Bytes that the pod's ended init containers leave to the next ones, on exactly these nodes."""
         return self.reusable.get(pod.uid, {}).get((mask, kind), 0)
 
     def allocate(self, pod: Pod, container: PodContainer, stored: Hint) -> None:
@@ -141,15 +242,14 @@ class StaticPolicy:
         best = stored
         mask = stored.affinity
         if mask is None:
-            own = self._best(self._sets(pod, asked), asked)
+            own = self._choice(pod, asked)
             if own is None or own.affinity is None:
                 raise AllocationError("no NUMA nodes have enough memory")
             if stored.preferred and not own.preferred:
                 raise AllocationError("no NUMA nodes that the policy prefers have enough memory")
             best, mask = own, own.affinity
         if any(self.ledger.total(mask.mask, kind)[1] < size for kind, size in asked.items()):
-            wider = [h for h in self._sets(pod, asked) if h.affinity is not None and mask.issubset(h.affinity)]
-            extended = self._best(wider, asked)
+            extended = self._choice(pod, asked, mask.mask)
             if extended is None or extended.affinity is None:
                 raise AllocationError(f"no set of NUMA nodes around {mask} has enough memory")
             if best.preferred and not extended.preferred:
@@ -160,7 +260,7 @@ class StaticPolicy:
             raise AllocationError(f"nodes {mask} are partly used by single-node containers or another group")
         blocks = [Block(mask, kind, size) for kind, size in asked.items()]
         for block in blocks:
-            charged = max(0, block.size_bytes - self._again(pod, mask.mask, block.type))
+            charged = max(0, block.size_bytes - self.again(pod, mask.mask, block.type))
             self.ledger.charge(mask.mask, block.type, charged)
         self.ledger.entries.setdefault(pod.uid, {})[container.name] = blocks
         self._remember(pod, container, blocks)
@@ -210,3 +310,18 @@ def _restored(held: Sequence[Block], asked: Mapping[MemoryType, int]) -> Hints |
     if len(held) != len(asked) or any(asked.get(b.type) != b.size_bytes for b in held):
         return None
     return {block.type: (Hint(block.affinity, True),) for block in held}
+
+
+def _sums(values: Sequence[int]) -> list[int]:
+    """The sum of every subset of *values*, by the bits of their positions."""
+    sums = [0]
+    for value in values:
+        sums += [value + have for have in sums]
+    return sums
+
+
+@lru_cache(maxsize=4)
+def _by_size(count: int) -> tuple[int, ...]:
+    """Every set of *count* positions but the empty one, by size and then by positions."""
+    bits = [1 << n for n in range(count)]
+    return tuple(sum(chosen) for size in range(1, count + 1) for chosen in combinations(bits, size))

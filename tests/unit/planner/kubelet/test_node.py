@@ -112,18 +112,28 @@ def test_over_books_that_are_in_use() -> None:
     assert list(node.ledger.owners()) == [Owner("x", "c")]
 
 
-@pytest.mark.parametrize(
-    ("nodes", "policy", "most", "refused"),
-    [(9, RESTRICTED, 8, True), (11, RESTRICTED, 16, False), (17, TopologyPolicy.NONE, 8, False)],
-)
-def test_too_many_nodes_is_an_answer(nodes: int, policy: TopologyPolicy, most: int, refused: bool) -> None:
-    """Where the kubelet refuses to start, or nobody could wait for it, that is said at once."""
-    node_map = empty_books({n: {MEMORY: 10} for n in range(nodes)}).node_map
+def test_more_nodes_than_a_kubelet_starts_on() -> None:
+    """Above its limit it refuses to start, except under the policy none or where the limit is raised."""
+    node_map = empty_books({n: {MEMORY: 10} for n in range(9)}).node_map
+
+    with pytest.raises(TooManyNodes, match="9 nodes") as caught:
+        Kubelet(node_map, RESTRICTED, Scope.CONTAINER)
+    assert caught.value.refused
+    assert Kubelet(node_map, RESTRICTED, Scope.CONTAINER, most_nodes=9).admit(pod("a", c=5)).admitted
+    assert Kubelet(node_map, TopologyPolicy.NONE, Scope.CONTAINER).admit(pod("a", c=5)).admitted
+
+
+@pytest.mark.parametrize(("nodes", "types"), [(17, 1), (11, 2)])
+def test_too_many_sets_are_an_answer(nodes: int, types: int) -> None:
+    """Where nobody could wait for a merge, that is said at once."""
+    kinds = [MEMORY, MemoryType("hugepages-2Mi")][:types]
+    books = empty_books({n: dict.fromkeys(kinds, 10) for n in range(nodes)})
+    kubelet = Kubelet(books.node_map, RESTRICTED, Scope.CONTAINER, most_nodes=64)
+    asking = PodContainer("c", {}, {"cpu": Decimal(1), **dict.fromkeys(kinds, Decimal(5))})
 
     with pytest.raises(TooManyNodes, match=f"{nodes} nodes") as caught:
-        Kubelet(node_map, policy, Scope.CONTAINER, most_nodes=most)
-
-    assert caught.value.refused is refused
+        kubelet.admit(Pod("a", (asking,)))
+    assert not caught.value.refused
 
 
 @pytest.mark.parametrize(
