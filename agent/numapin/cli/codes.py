@@ -327,8 +327,8 @@ ERRORS: Mapping[str, str] = {
     "bad-pod": "Error, exit 2. The Pod manifest is not one the API server would take; the sentence names the key.",
     "pod-unreadable": "Error. The manifest cannot be read, or reading YAML needs the package python3-yaml.",
     "too-many-nodes": (
-        "Error. The kubelet refuses to start with a topology manager policy on more than eight nodes, or tries "
-        "every set of nodes, which takes too long; numapin plan --memory answers for any number."
+        "Error. The kubelet tries every set of nodes for each container, which takes too long on so many nodes or "
+        "for so many containers; numapin plan --memory answers for any number."
     ),
 }
 

@@ -28,12 +28,14 @@ def render_plan(document: Row) -> None:
 
 
 def render_pod_plan(document: Row) -> None:
-    """Print the kubelet's verdict, a row per container, and numapin's numbers where something does not fit."""
+    """Print the kubelet's verdict, a row per container, and the nodes as it found them for what does not fit."""
     out = console()
     source = _source(document["source"])
     out.print(f"A kubelet on {source}, policy {document['policy']}, {document['scope']} scope:")
     verdict = f"{safe(document['pod'])} ({document['qos']}): {document['verdict']}"
     out.print(verdict + (f": {safe(document['detail'], limit=600)}" if document["detail"] else ""))
+    for note in document["notes"]:
+        out.print(f"Note: {safe(note, limit=600)}.")
     out.print()
     _note(out, document["source"])
     table = grid("CONTAINER", "KIND", "REQUEST", "NODES", "VERDICT")
@@ -43,7 +45,7 @@ def render_pod_plan(document: Row) -> None:
     out.print(table)
     if document["decision"] is not None:
         out.print()
-        print_nodes(out, document["decision"], title="The nodes as numapin sees them for what was rejected:")
+        print_nodes(out, document["decision"], title=_asked(document["asked"]))
     print_remedies(out, document["remedies"])
 
 
@@ -68,6 +70,12 @@ def _title(document: Row) -> str:
     if document["admitted"]:
         return "The nodes before the last one was placed:"
     return f"The nodes after {document['fits']} were placed:"
+
+
+def _asked(asked: Row) -> str:
+    if asked["container"] is None:
+        return f"The nodes as the kubelet found them for the whole pod, which asks for {_request(asked['sizes'])}:"
+    return f"The nodes as the kubelet found them for {safe(asked['container'])}:"
 
 
 def _request(request: Mapping[str, int] | None) -> str:

@@ -8,7 +8,7 @@ containers go through `planner.placement` as the daemon's do, pods through `plan
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -16,20 +16,24 @@ from numapin import API_VERSION
 from numapin.daemon.basis import Basis
 from numapin.daemon.explain import decision_part, refusal_part
 from numapin.model.errors import ExitStatus, RequestFailed
-from numapin.model.memory import MemoryType, Owner
+from numapin.model.memory import Books, MemoryType, NodeMap, Owner
 from numapin.model.nodeset import CpuSet, NodeSet
-from numapin.model.plan import Explanation, Plan, ProviderHints, Refusal, Request, Scope, TopologyPolicy
-from numapin.planner.accounting import reserve
+from numapin.model.plan import Plan, ProviderHints, Refusal, Request, Scope, TopologyPolicy
+from numapin.planner.accounting import build_node_map
 from numapin.planner.explain import remedies, why_sentences
 from numapin.planner.kubelet.manifest import Manifest
-from numapin.planner.kubelet.node import Admission, Kubelet
+from numapin.planner.kubelet.node import Admission
 from numapin.planner.kubelet.pods import NotWholeBytes, Pod, PodContainer
-from numapin.planner.kubelet.static import TooManyNodes
+from numapin.planner.kubelet.remedies import Situation, record, rejected
+from numapin.planner.kubelet.remedies import remedies as remedies_of_pod
+from numapin.planner.kubelet.static import KUBELET_NODES, TooManyNodes
 from numapin.planner.placement import place
 from numapin.planner.providers import cpu_hints
 
 SPOKEN_PLACES = 4
 """More sets of nodes than this are not listed one by one."""
+WAITED_NODES = 20
+"""Under the policy none a kubelet needs two seconds for a container on so many nodes, and twice that on each more."""
 PLANNED = "numapin-plan"
 """Owner of what is planned; no container has such an id."""
 
@@ -102,25 +106,33 @@ def pod_plan(
     """
     The document with the kubelet's answer about one pod, per container.
 
+    ``notes`` are sentences about what the answer assumes; ``asked`` are the bytes of what was rejected.
+
     Raises:
-        RequestFailed: A kubelet does not start on so many nodes (``too-many-nodes``).
+        RequestFailed: The answer takes too long to work out on so many nodes (``too-many-nodes``).
     """
-    policy, scope = policy or basis.rules.policy, scope or basis.scope
-    distances = basis.rules.distances if basis.rules.prefer_closest else None
-    pod = manifest.pod
+    pod, books = manifest.pod, _kubelet_books(basis)
+    situation = Situation(
+        books,
+        pod,
+        policy or basis.rules.policy,
+        scope or basis.scope,
+        basis.rules.distances if basis.rules.prefer_closest else None,
+        max(KUBELET_NODES, len(books.node_map.nodes)),
+    )
     try:
-        kubelet = Kubelet.over(basis.books, policy, scope, distances)
+        kubelet = situation.kubelet()
         answer = kubelet.admit(pod)
     except TooManyNodes as exc:
         raise RequestFailed("too-many-nodes", str(exc)) from exc
-    failed = None if answer.admitted else _failed(pod, answer, scope)
-    record = None if answer.admitted else _own_view(basis, kubelet, pod, failed, policy)
+    failed = None if answer.admitted or situation.asks_whole_pod else _failed(pod, answer)
+    said = None if answer.admitted else rejected(situation, kubelet, failed)
     return {
         "apiVersion": API_VERSION,
         "kind": "PodPlan",
         "source": dict(basis.source),
-        "policy": policy.value,
-        "scope": scope.value,
+        "policy": situation.policy.value,
+        "scope": situation.scope.value,
         "pod": manifest.name,
         "qos": pod.qos_class().value,
         "admitted": answer.admitted,
@@ -128,10 +140,49 @@ def pod_plan(
         "reason": answer.reason,
         "detail": answer.detail,
         "verdict": _pod_verdict(pod, answer),
+        "notes": list(_notes(basis, books, situation.policy)),
         "containers": [_container_row(pod, container, answer, failed) for container in pod.containers],
-        "remedies": [] if record is None else list(remedies(record)),
-        "decision": None if record is None else decision_part(record),
+        "asked": None if said is None else {"container": failed.name if failed else None, "sizes": dict(said.sizes)},
+        "remedies": [] if said is None else list(remedies_of_pod(said)),
+        "decision": None if said is None else decision_part(record(said)),
     }
+
+
+def _kubelet_books(basis: Basis) -> Books:
+    """The books as a kubelet has them: with the nodes that numapin does not use, where they are known."""
+    others = _unused(basis)
+    if not others or basis.source.get("from") != "machine" or basis.topology is None:
+        return basis.books
+    nodes = {**build_node_map(basis.topology, {}, others).nodes, **basis.books.node_map.nodes}
+    return Books(NodeMap(dict(sorted(nodes.items()))), basis.books.assignments)
+
+
+def _unused(basis: Basis) -> NodeSet:
+    """Online nodes that are not in the books."""
+    known = NodeSet.from_ids(basis.books.node_map.nodes)
+    return NodeSet() if basis.topology is None else basis.topology.online - known
+
+
+def _notes(basis: Basis, books: Books, policy: TopologyPolicy) -> Iterator[str]:
+    """What the answer assumes, where a kubelet's could be another."""
+    left_out = _unused(basis) - NodeSet.from_ids(books.node_map.nodes)
+    if left_out:
+        yield (
+            f"{left_out.named} {'is' if len(left_out) == 1 else 'are'} left out, because numapin uses no nodes "
+            "without CPUs or memory; a kubelet does, and --root has them"
+        )
+    if basis.topology is None:
+        yield "a checkpoint has only the nodes that numapin uses; a kubelet has those without CPUs or memory too"
+    count = len(books.node_map.nodes) + len(left_out)
+    if count <= KUBELET_NODES:
+        return
+    if policy is not TopologyPolicy.NONE:
+        yield (
+            f"a kubelet with the policy {policy.value} does not start on {count} nodes, unless its option "
+            f"max-allowable-numa-nodes is raised to {count} or more, as is assumed here"
+        )
+    elif count > WAITED_NODES:
+        yield f"a kubelet tries every set of {count} nodes for each container, and may never come to this answer"
 
 
 def _allowed(basis: Basis, asked: NodeSet | None) -> NodeSet | None:
@@ -200,10 +251,8 @@ def _pod_verdict(pod: Pod, answer: Admission) -> str:
     return f"admitted, not placed: {why}"
 
 
-def _failed(pod: Pod, answer: Admission, scope: Scope) -> PodContainer | None:
-    """The container at which admission ended; ``None`` when it was the pod as a whole."""
-    if scope is Scope.POD and not answer.affinity and answer.asked:
-        return None
+def _failed(pod: Pod, answer: Admission) -> PodContainer | None:
+    """The container at which admission ended."""
     return next((c for c in pod.containers if c.name not in answer.mems), None)
 
 
@@ -228,23 +277,9 @@ def _container_row(
     }
 
 
-def _request_of(asker: Pod | PodContainer) -> dict[MemoryType, int] | None:
+def _request_of(container: PodContainer) -> dict[MemoryType, int] | None:
     """Bytes by type; ``None`` where one is no whole number of bytes."""
     try:
-        return asker.memory_requests()
+        return container.memory_requests()
     except NotWholeBytes:
         return None
-
-
-def _own_view(
-    basis: Basis, kubelet: Kubelet, pod: Pod, failed: PodContainer | None, policy: TopologyPolicy
-) -> Explanation | None:
-    """numapin's record for what the kubelet refused, for the numbers; ``None`` where numapin would not refuse it."""
-    sizes = _request_of(failed or pod)
-    if not sizes or not any(sizes.values()):
-        return None
-    books = basis.books
-    for name, blocks in kubelet.ledger.entries.get(pod.uid, {}).items():
-        books = reserve(books, Owner(pod.uid, name), tuple(blocks))
-    answer = place(books, Request(Owner(PLANNED, PLANNED), sizes), replace(basis.rules, policy=policy))
-    return answer.explanation if isinstance(answer, Refusal) else None

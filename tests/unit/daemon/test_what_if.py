@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -364,13 +365,60 @@ def test_a_fraction_of_a_byte(tmp_path: Path) -> None:
     assert "memory 1.5" in answer["detail"]
 
 
-def test_more_nodes_than_a_kubelet_takes(tmp_path: Path) -> None:
-    """It does not start on nine nodes, and says so instead of trying for hours."""
-    basis = empty(tmp_path, count=9)
+@pytest.mark.parametrize("scope", list(Scope))
+def test_a_rejected_pod_shows_what_was_asked(tmp_path: Path, scope: Scope) -> None:
+    """Under pod scope the whole pod with its size, else the container; the nodes and the remedies are for that."""
+    big = {"cpu": 1, "memory": "11Gi"}
+    answer = ask_kubelet(empty(tmp_path), pod(a=big, b=big), policy=TopologyPolicy.SINGLE_NUMA_NODE, scope=scope)
+    whole = scope is Scope.POD
 
-    with pytest.raises(RequestFailed, match="does not start with a topology manager policy on 9 nodes") as raised:
-        ask_kubelet(basis, pod(main={"cpu": 1, "memory": "1Gi"}))
+    assert {"container": None if whole else "a", "sizes": {MEMORY: (22 if whole else 11) * GIB}} == answer["asked"]
+    assert answer["decision"]["sizes"] == answer["asked"]["sizes"]
+    assert [10 * GIB] * 2 == [n["free"][MEMORY] for n in answer["decision"]["nodes"]]
+
+
+def test_nodes_without_cpus_are_the_kubelets_too(tmp_path: Path) -> None:
+    """It keeps the nodes that numapin does not use: where the basis has them they count, else that is said."""
+    nodes = [Node(0, "0-1", 10 * GIB), Node(2, "", 10 * GIB), Node(5, "2-3", 0)]
+    write_machine(tmp_path, nodes)
+    machine = machine_basis(write_tree(tmp_path, UNRESERVED))
+    wide = pod(main={"cpu": 1, "memory": "15Gi"})
+    answer = ask_kubelet(machine, wide)
+
+    assert (answer["containers"][0]["nodes"], answer["notes"]) == ([0, 2], [])
+    elsewhere = ask_kubelet(replace(machine, source={"from": "daemon"}), wide)
+    assert not elsewhere["admitted"]
+    assert ["nodes 2,5 are left out"] == [note.partition(", because")[0] for note in elsewhere["notes"]]
+    saved = ask_kubelet(replace(machine, topology=None, source={"from": "checkpoint"}), wide)
+    assert ["a checkpoint has only the nodes that numapin uses"] == [n.partition(";")[0] for n in saved["notes"]]
+
+
+def test_more_nodes_than_a_kubelet_takes(tmp_path: Path) -> None:
+    """It does not start on nine nodes unless told to, memoryless ones included; the answer says what it assumes."""
+    small = pod(main={"cpu": 1, "memory": "1Gi"})
+    write_machine(tmp_path, [*even(8, memory=10 * GIB), Node(9, "90", 0)])
+    answer = ask_kubelet(machine_basis(write_tree(tmp_path, UNRESERVED)), small)
+
+    assert answer["admitted"]
+    assert [
+        "a kubelet with the policy restricted does not start on 9 nodes, unless its option max-allowable-numa-nodes "
+        "is raised to 9 or more, as is assumed here"
+    ] == answer["notes"]
+    assert ask_kubelet(empty(tmp_path / "8", count=8), small)["notes"] == []
+
+
+def test_so_many_nodes_that_nobody_can_wait(tmp_path: Path) -> None:
+    """Where every set would have to be listed that is said; under the policy none it is answered, with a note."""
+    basis = empty(tmp_path, count=34)
+    small = pod(main={"cpu": 1, "memory": "1Gi"})
+
+    with pytest.raises(RequestFailed, match="tries every set of 34 nodes, which takes too long") as raised:
+        ask_kubelet(basis, small)
     assert (raised.value.code, raised.value.exit_status) == ("too-many-nodes", ExitStatus.FAILURE)
+    answer = ask_kubelet(basis, small, policy=TopologyPolicy.NONE)
+    assert ["a kubelet tries every set of 34 nodes for each container, and may never come to this answer"] == (
+        answer["notes"]
+    )
 
 
 def test_a_single_container_agrees_with_the_planner(tmp_path: Path) -> None:

@@ -212,6 +212,10 @@ class StaticPolicy:
         best = min(ways, key=lambda m: (m.bit_count(), m), default=None)
         return None if best is None else Hint(NodeSet(best), best.bit_count() == narrowest)
 
+    def width(self, asked: Mapping[MemoryType, int]) -> int | None:
+        """The fewest nodes that could take *asked* when empty; ``None`` when all could not."""
+        return self._search(self.ledger.nodes, {k: (size, 0) for k, size in asked.items()}).fewest()
+
     def _search(self, ids: Iterable[int], wanted: Mapping[MemoryType, tuple[int, int]], around: int = 0) -> Search:
         """Which of *ids* have the bytes wanted beside *around*; the second number: 0 allocatable, 1 free."""
         caps = [tuple(self.ledger.total(1 << n, kind)[which] for kind, (_, which) in wanted.items()) for n in ids]
