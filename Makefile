@@ -6,6 +6,8 @@ BIN := .venv/bin
 SOURCES := agent tests scripts
 TESTS ?= tests/unit tests/vectors tests/fuzz tests/host tests/vm
 MINUTES ?= 10
+# The guest's tests take two workers (ARGS="-n 0" for one); for others starting them is not worth it.
+WORKERS := $(if $(findstring tests/vm,$(TESTS)),-n 2)
 
 export PYTHON
 
@@ -22,7 +24,7 @@ demo: venv-test ## the agent at work in a four-node guest: topology, containers,
 	@PYTHONPATH=tests exec $(BIN)/python -m support.demo
 
 test: venv-test ## set up and run every test, those in the guest included (TESTS="tests/unit" for some)
-	@$(BIN)/python -m pytest $(TESTS) $(ARGS)
+	@$(BIN)/python -m pytest $(WORKERS) $(TESTS) $(ARGS)
 
 lint: venv-test ## ruff, format and mypy --strict over package and tests
 	$(BIN)/ruff check $(SOURCES)

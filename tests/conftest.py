@@ -1,5 +1,6 @@
 """
-What every test run shares: unit tests never touch the machine they run on, and the end says where the time went.
+What every test run shares: unit tests never touch the machine they run on, two workers share it well, and the end
+says where the time went.
 
 An audit hook sees each ``open``, ``listdir`` and ``scandir`` of this process, also those done through ``os``. Tests
 below ``tests/unit`` that reach into the real ``/sys`` or ``/proc`` fail with the path; everything else may.
@@ -9,18 +10,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import Scheduling
+
+from support import closing, two_workers
 
 settings.register_profile("numapin", deadline=None)  # a busy machine is slow, not wrong
 settings.load_profile("numapin")
 
 UNIT = Path(__file__).parent / "unit"
-SLOW_SHOWN = 12
 FORBIDDEN = ("/sys/", "/proc/")
 EVENTS = frozenset({"open", "os.listdir", "os.scandir"})
 
@@ -66,16 +69,25 @@ def guard() -> Guard:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say where the time went: seconds below each folder of tests/, and the longest files and tests."""
-    folders: Counter[str] = Counter()
-    files: Counter[str] = Counter()
-    tests: Counter[str] = Counter()
-    for outcome in ("", "passed", "failed", "error", "skipped"):  # "" are setups and teardowns that went well
-        for report in terminalreporter.stats.get(outcome, []):
-            folders[report.nodeid.split("/")[1]] += report.duration
-            files[report.nodeid.partition("::")[0]] += report.duration
-            tests[report.nodeid] += report.duration
-    told = ", ".join(f"{folder} {seconds:.0f} s" for folder, seconds in folders.most_common())
-    terminalreporter.write_line(f"where the time went: {told}")
-    for nodeid, seconds in (*files.most_common(SLOW_SHOWN), *tests.most_common(SLOW_SHOWN)):
-        terminalreporter.write_line(f"  {seconds:.0f} s {nodeid}")
+    """Say what was measured in the guest, how many tests ran there, and where the time went."""
+    closing.tell(terminalreporter)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    """With workers, tests are dealt as `two_workers` says."""
+    return two_workers.dealer(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In a worker the order is the one to be dealt in; alone it stays the one asked for."""
+    if two_workers.in_worker():
+        two_workers.arrange(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """In a worker a test has the priority it is due."""
+    if two_workers.in_worker():
+        two_workers.give_way(item)
+    return (yield)

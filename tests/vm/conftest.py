@@ -1,8 +1,8 @@
 """
 Fixtures for tests in the multi-NUMA guest.
 
-``machine`` is the one guest of the session; ``guest`` is the same one, taken back to a snapshot
-before each test. A module whose tests start from another snapshot than ``base`` overrides
+``machine`` is the one guest of the session (with workers: of the worker); ``guest`` is the same one,
+taken back to a snapshot before each test. A module whose tests start from another snapshot than ``base`` overrides
 ``snapshot``, after a session fixture that depends on ``machine`` has saved it::
 
     @pytest.fixture(scope="session")
@@ -26,12 +26,12 @@ from pathlib import Path
 import pytest
 from _pytest.runner import runtestprotocol
 
+from support.closing import AGAIN
 from support.guest.errors import GuestError
 from support.guest.image import ensure_image
 from support.guest.machine import BASE, Guest
 
 HERE = Path(__file__).parent
-OUTCOMES = ("passed", "failed", "error", "skipped")
 
 
 def must_run() -> bool:
@@ -76,8 +76,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 DEATH = "GuestDied"
-AGAIN: list[str] = []
-"""Tests that ran a second time because the emulated kernel itself had died."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -93,23 +91,10 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
     if any(r.failed and DEATH in r.longreprtext for r in reports):
-        AGAIN.append(item.nodeid)
         item.session._setupstate.teardown_exact(None)  # shared fixtures too: what the dead guest had is made anew
+        item.user_properties[:] = [(AGAIN, item.nodeid)]
         reports = runtestprotocol(item, nextitem=nextitem, log=False)
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many tests really ran in the guest."""
-    counts = dict.fromkeys(OUTCOMES, 0)
-    for outcome in OUTCOMES:
-        for report in terminalreporter.stats.get(outcome, []):
-            if "vm" in report.keywords and (report.when == "call" or outcome in ("error", "skipped")):
-                counts[outcome] += 1
-    told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-    for nodeid in AGAIN:
-        terminalreporter.write_line(f"run again, the guest's kernel had panicked: {nodeid}")
-    terminalreporter.write_line(f"tests in the guest: {told}")

@@ -38,7 +38,7 @@ def cache_root() -> Path:
 
 @contextmanager
 def build_lock(root: Path, progress: Progress) -> Iterator[None]:
-    """Only one process builds at a time; the others wait and say so."""
+    """Only one process builds, or installs what building takes, at a time; the others wait and say so."""
     root.mkdir(parents=True, exist_ok=True)
     with (root / "build.lock").open("w") as file:
         try:
@@ -72,8 +72,10 @@ def private_directory(root: Path) -> tuple[Path, IO[str]]:
     runs = root / "runs"
     runs.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(dir=runs, prefix=f"{os.getpid()}-"))
-    file = (directory / "lock").open("w")
+    new = directory / "lock.new"
+    file = new.open("w")
     fcntl.flock(file, fcntl.LOCK_EX)
+    new.rename(directory / "lock")  # never there without being locked: another start may look for unused folders now
     return directory, file
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support.guest import build, cache
-from support.guest.host import TO_BUILD, TO_RUN, Tool, ensure, require
+from support.guest.host import TO_BUILD, TO_RUN, Tool, ensure, missing_packages, require
 from support.guest.machine import BASE, Guest
 from support.guest.progress import Progress
 from support.guest.qemu import Drives
@@ -71,12 +71,14 @@ def ensure_image(recipe: Recipe | None = None, progress: Progress | None = None)
     recipe = recipe or Recipe()
     progress = progress or Progress()
     root = cache.cache_root()
-    ensure(TO_RUN, progress=progress)
+    if missing_packages(TO_RUN):
+        with cache.build_lock(root, progress):
+            ensure(TO_RUN, progress=progress)
     image = Image(recipe, root, root / "images" / f"{recipe.key()}-qemu{qemu_version()}")
     if image.directory.exists():
         return image
-    ensure(TO_BUILD, suite=recipe.suite, progress=progress)
     with cache.build_lock(root, progress):
+        ensure(TO_BUILD, suite=recipe.suite, progress=progress)
         if not image.directory.exists():
             new = image.directory.with_name(image.directory.name + ".new")
             for left in image.directory.parent.glob("*.new"):

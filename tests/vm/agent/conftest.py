@@ -1,7 +1,7 @@
 """
 numapin in the guest: installed from its package once per session, running in the snapshot each test starts from.
 
-Figures that tests measure (``record_property("figure", …)``) stand in the closing lines.
+Figures that tests measure (``record_property("figure", …)``) stand in the closing lines of the run.
 """
 
 from __future__ import annotations
@@ -49,19 +49,3 @@ def numapin(guest: Guest) -> Numapin:
 def workloads(guest: Guest) -> Workloads:
     """Starts containers."""
     return Workloads(guest)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show what was measured in the guest."""
-    figures = [
-        value
-        for outcome in ("passed", "failed")
-        for report in terminalreporter.stats.get(outcome, [])
-        if getattr(report, "when", "") == "call"
-        for name, value in report.user_properties
-        if name == "figure"
-    ]
-    if figures:
-        terminalreporter.write_sep("-", "measured in the guest")
-    for figure in figures:
-        terminalreporter.write_line(str(figure))
