@@ -23,6 +23,9 @@ from support import closing, two_workers
 settings.register_profile("numapin", deadline=None)  # a busy machine is slow, not wrong
 settings.load_profile("numapin")
 
+if two_workers.in_worker():
+    two_workers.forget_terminal()
+
 UNIT = Path(__file__).parent / "unit"
 FORBIDDEN = ("/sys/", "/proc/")
 EVENTS = frozenset({"open", "os.listdir", "os.scandir"})

@@ -50,6 +50,12 @@ def in_worker() -> bool:
     return "PYTEST_XDIST_WORKER" in os.environ
 
 
+def forget_terminal() -> None:
+    """No width of a terminal is told on to this process's tests: workers are started with one."""
+    for name in ("COLUMNS", "LINES"):
+        os.environ.pop(name, None)
+
+
 def arrange(items: list[pytest.Item]) -> None:
     """The chain stands first, then what needs no guest, then the guest's tests, long ones first."""
     items.sort(key=lambda item: _rank(item.nodeid))
