@@ -35,7 +35,7 @@ def tell(terminal: pytest.TerminalReporter) -> None:
 def _tell_guest(terminal: pytest.TerminalReporter) -> None:
     counts = dict.fromkeys(OUTCOMES, 0)
     for outcome in OUTCOMES:
-        for report in terminal.stats.get(outcome, []):
+        for report in _reports(terminal, outcome):
             if "vm" in report.keywords and (report.when == "call" or outcome in ("error", "skipped")):
                 counts[outcome] += 1
     for nodeid in dict.fromkeys(text for report in _reports(terminal) for text in _properties(report, AGAIN)):

@@ -99,7 +99,7 @@ def test_runner_names_a_file_it_cannot_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "data"),
     [
-        ("cut.jsonl.gz", gzip.compress(b"{}\n" * 100)[:-20]),
+        ("cut.jsonl.gz", gzip.compress(b"{}\n" * 100, mtime=0)[:-20]),
         ("cut.jsonl.xz", lzma.compress(b"{}\n" * 100)[:-20]),
         ("odd.jsonl.xz", b"nothing of that kind"),
         ("list.jsonl", b"[]\n"),
