@@ -53,6 +53,8 @@ def _tell_times(terminal: pytest.TerminalReporter) -> None:
         folders[report.nodeid.split("/")[1]] += report.duration
         files[report.nodeid.partition("::")[0]] += report.duration
         tests[report.nodeid] += report.duration
+    if not folders:
+        return
     told = ", ".join(f"{folder} {seconds:.0f} s" for folder, seconds in _longest(folders))
     terminal.write_line(f"where the time went: {told}")
     for nodeid, seconds in (*_longest(files), *_longest(tests)):
