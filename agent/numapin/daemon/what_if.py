@@ -24,7 +24,7 @@ from numapin.planner.explain import remedies, why_sentences
 from numapin.planner.kubelet.manifest import Manifest
 from numapin.planner.kubelet.node import Admission
 from numapin.planner.kubelet.pods import NotWholeBytes, Pod, PodContainer
-from numapin.planner.kubelet.remedies import Situation, record, rejected
+from numapin.planner.kubelet.rejection import Situation, record, rejected
 from numapin.planner.kubelet.remedies import remedies as remedies_of_pod
 from numapin.planner.kubelet.static import KUBELET_NODES, TooManyNodes
 from numapin.planner.placement import place

@@ -8,7 +8,7 @@ read a clock or a file; the same calls give the same answers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from numapin.model.memory import Books, NodeMap
 from numapin.model.nodeset import NodeSet
@@ -134,6 +134,8 @@ class Kubelet:
             TooManyNodes: The answer takes too long to work out.
         """
         self.static.left = LISTED_SETS
+        if pod.qos is None:
+            pod = replace(pod, qos=pod.qos_class())  # it is asked for each container, and looks at all of them
         before = self.active.get(pod.uid)
         self.active[pod.uid] = pod
         answer = self._admit(pod, others or {})

@@ -11,17 +11,17 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from numapin.model.memory import MEMORY, Books, MemoryType, Owner
+from numapin.model.memory import MEMORY, MemoryType, Owner
 from numapin.model.nodeset import NodeSet
-from numapin.model.plan import Exclusion, Explanation, NodeView, Scope, TopologyPolicy
-from numapin.planner.kubelet.merge import Distances
+from numapin.model.plan import Scope, TopologyPolicy
 from numapin.planner.kubelet.node import Admission, Kubelet
 from numapin.planner.kubelet.pods import NotWholeBytes, Pod, PodContainer
-from numapin.planner.kubelet.static import TooManyNodes
+from numapin.planner.kubelet.rejection import Rejected, Situation, Sizes
+from numapin.planner.kubelet.static import LISTED_SETS, TooManyNodes
 from numapin.planner.ways import Way, at_least, at_most
 
-ASKED_SETS = 1 << 16
-"""Sets of nodes that all the trials together may look at: about a second."""
+ASKED_SETS = 1 << 18
+"""Sets of nodes that all the trials together may look at: a second or two."""
 ASKED_PODS = 600
 """Trials at most."""
 SHRUNK = 4
@@ -34,34 +34,6 @@ _LENIENT = (
     TopologyPolicy.NONE,
 )
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-
-Sizes = Mapping[MemoryType, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """What a kubelet's answer depends on; *most_nodes* is its ``max-allowable-numa-nodes``."""
-
-    books: Books
-    pod: Pod
-    policy: TopologyPolicy
-    scope: Scope
-    distances: Distances | None
-    most_nodes: int
-
-    def kubelet(self) -> Kubelet:
-        """
-        A kubelet that finds the books in place.
-
-        Raises:
-            TooManyNodes: It would not start.
-        """
-        return Kubelet.over(self.books, self.policy, self.scope, self.distances, most_nodes=self.most_nodes)
-
-    @property
-    def asks_whole_pod(self) -> bool:
-        """True when the topology manager asks once, for all containers together."""
-        return self.scope is Scope.POD and self.policy is not TopologyPolicy.NONE
 
 
 @dataclass(slots=True)
@@ -94,7 +66,7 @@ class Trial:
         if self.pods <= 0 or self.sets < cost:
             return False
         self.pods -= 1
-        self.sets -= cost
+        kubelet = None
         try:
             kubelet = case.kubelet()
             for owner in without:
@@ -103,6 +75,9 @@ class Trial:
             self.last = kubelet.admit(case.pod)
         except TooManyNodes:
             return False
+        finally:
+            # merging lists counts too, and how much it was is known only afterwards
+            self.sets -= max(cost, 0 if kubelet is None else LISTED_SETS - kubelet.static.left)
         return self.last.admitted
 
 
@@ -117,63 +92,6 @@ def free(kubelet: Kubelet, mask: int, sizes: Sizes) -> None:
                 table.reserved -= part
                 table.free += part
                 left -= part
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """
-    What a kubelet said no to: *asker* ``None`` is the pod as a whole, *sizes* are its bytes by type.
-
-    *kubelet* is as it was left by the rejection, with what the containers before were given; for the whole pod it is
-    as it was before.
-    """
-
-    situation: Situation
-    kubelet: Kubelet
-    asker: PodContainer | None
-    sizes: Sizes
-
-    def available(self, mask: int, kind: MemoryType) -> int:
-        """Bytes free on these nodes, with what the pod's ended init containers leave to be used again there."""
-        static = self.kubelet.static
-        return self.kubelet.ledger.total(mask, kind)[1] + static.again(self.situation.pod, mask, kind)
-
-
-def rejected(situation: Situation, kubelet: Kubelet, asker: PodContainer | None) -> Rejected | None:
-    """The rejection with its sizes; ``None`` where there are none to speak of."""
-    try:
-        sizes = (asker or situation.pod).memory_requests()
-    except NotWholeBytes:
-        return None
-    sizes = {kind: size for kind, size in sizes.items() if size}
-    return Rejected(situation, kubelet if asker else situation.kubelet(), asker, sizes) if sizes else None
-
-
-def record(said: Rejected) -> Explanation:
-    """The nodes as the kubelet found them for what it rejected; free counts what may be used again."""
-    views = []
-    for n, node in said.kubelet.ledger.nodes.items():
-        tables = {k: t for k in said.sizes if (t := node.tables.get(k)) is not None}
-        whole = {k: t.allocatable for k, t in tables.items()}
-        # what a group leaves to be used again is shown on its lowest node: inside a group only sums count
-        ties = [1 << n] + (
-            [node.cells] if node.cells.bit_count() > 1 and next(iter(NodeSet(node.cells))) == n else []
-        )
-        again = {k: sum(said.kubelet.static.again(said.situation.pod, m, k) for m in ties) for k in tables}
-        have = {k: t.free + again[k] for k, t in tables.items()}
-        why: Exclusion | None = None
-        if any(not tables[k].total if k in tables else True for k in said.sizes):
-            holds_any = any(t.total for t in node.tables.values())
-            why = Exclusion.TYPE_MISSING if holds_any else Exclusion.MEMORYLESS
-        elif node.cells.bit_count() > 1:
-            why = Exclusion.IN_GROUP
-        elif any(whole[k] < size for k, size in said.sizes.items()):
-            why = Exclusion.HOLDS_SINGLE if node.count else Exclusion.TOO_SMALL
-        elif any(have[k] < size for k, size in said.sizes.items()):
-            why = Exclusion.NOT_ENOUGH_FREE
-        views.append(NodeView(n, whole, have, NodeSet(node.cells or 1 << n), node.count, why))
-    width = said.kubelet.static.width(said.sizes)
-    return Explanation(said.situation.policy, dict(sorted(said.sizes.items())), tuple(views), width)
 
 
 def remedies(said: Rejected) -> tuple[str, ...]:

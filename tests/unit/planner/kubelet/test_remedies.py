@@ -17,7 +17,8 @@ from numapin.model.plan import Plan, Request, Rules, Scope, TopologyPolicy
 from numapin.planner.accounting import release, reserve
 from numapin.planner.kubelet.node import Kubelet
 from numapin.planner.kubelet.pods import Pod, PodContainer
-from numapin.planner.kubelet.remedies import Situation, record, rejected, remedies
+from numapin.planner.kubelet.rejection import Situation, record, rejected
+from numapin.planner.kubelet.remedies import remedies
 from numapin.planner.placement import place
 from support.strategies import empty_books
 
