@@ -5,7 +5,8 @@ What is timed is all that the daemon does for one container between its record a
 the kernel's free pages, the hints (a device's node is read from a file), the decision with its explanation, the books
 after it. Milliseconds of processor time; each row is the slowest of one to three memory types, all four policies,
 ``prefer_closest`` on and off, pod scope too, requests for half a node, three nodes, about a third of the machine, and
-one that fits nowhere. Where a first try is above half of the limit, the best of five counts.
+one that fits nowhere; on an empty machine, on one in use, and on a full one, where nearly all is refused. Where a
+first try is above half of the limit, the best of five counts.
 """
 
 from __future__ import annotations
@@ -99,6 +100,16 @@ def in_use(empty: Books, count: int) -> Books:
     return rebase(Books(empty.node_map, held), empty.node_map)
 
 
+def occupied(empty: Books) -> Books:
+    """A single container on every node, so that what would fit when empty is refused."""
+    kinds = tuple(empty.node_map.nodes[NodeId(0)].memory_map)
+    held = {
+        Owner("single", str(n)): tuple(Block(NodeSet.of(n), k, (45 if k == kinds[0] else 1) * GIB) for k in kinds)
+        for n in empty.node_map.nodes
+    }
+    return rebase(Books(empty.node_map, held), empty.node_map)
+
+
 def records(count: int, mix: Mix) -> Iterator[tuple[ContainerRecord, Scope]]:
     """One container per size and number of types, on its own and in a pod."""
     every = NodeSet.from_ids(range(count))
@@ -182,7 +193,8 @@ def main() -> list[str]:
             topology = topology_of(count)
             empty = Books(build_node_map(topology, {}, topology.online))
             machine = Machine(Path(folder), Config(), topology, topology.online, empty.node_map)
-            for (state, books), mix in product((("empty", empty), ("in use", in_use(empty, count))), mixes(count)):
+            used = (("empty", empty), ("in use", in_use(empty, count)), ("full", occupied(empty)))
+            for (state, books), mix in product(used, mixes(count)):
                 took, which = slowest(machine, books, count, mix)
                 print(f"{count:5} {state:<7} {mix.name:<27} {took:7.1f}  {which}", flush=True)
                 if took > limit:

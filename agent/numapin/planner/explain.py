@@ -12,7 +12,17 @@ from collections.abc import Iterable, Mapping
 from numapin.model.memory import MEMORY, MemoryType
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Exclusion, Explanation, NodeView, ProviderHints, TopologyPolicy
-from numapin.planner.ways import OUTSIDE, POD_AFFINITY, Bounds, at_most, free_of, freed, may_serve, nearest
+from numapin.planner.ways import (
+    OUTSIDE,
+    POD_AFFINITY,
+    Bounds,
+    at_most,
+    free_of,
+    freed,
+    may_serve,
+    members_of,
+    nearest,
+)
 from numapin.planner.wording import amounts
 
 _STRICT = (TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE)
@@ -90,9 +100,8 @@ def remedies(record: Explanation) -> tuple[str, ...]:
         if kind != MEMORY and not any(v.allocatable.get(kind) for v in record.nodes if v.exclusion not in OUTSIDE)
     ]
     given = record.candidates[0] if record.tie_break == POD_AFFINITY and record.candidates else None
-    hints = () if record.policy is TopologyPolicy.NONE or given is not None else record.hints
     way = (
-        nearest(record.nodes, record.sizes, Bounds(record.policy, record.width, hints))
+        nearest(record.nodes, record.sizes, Bounds.of(record.policy, record.width, record.hints))
         if given is None
         else freed(record.nodes, record.sizes, given)
     )
@@ -111,7 +120,8 @@ def remedies(record: Explanation) -> tuple[str, ...]:
         rest = _amounts({k: v for k, v in record.sizes.items() if k != MEMORY})
         beside = f" beside its {rest}" if rest else ""
         where = set_name(nodes, record)
-        said.append(f"with a memory limit of {at_most(size)} or less{beside} it would fit on {where} now")
+        whose = " of the whole pod" if record.whole_pod else ""
+        said.append(f"with a memory limit{whose} of {at_most(size)} or less{beside} it would fit on {where} now")
     if not said and record.would_fit:
         said.append(record.would_fit)
     return tuple(said)
@@ -128,8 +138,9 @@ def largest_at_once(record: Explanation) -> tuple[NodeSet, int] | None:
     if MEMORY not in record.sizes or (given is None and any(p.hints is not None for p in record.hints)):
         return None
     best: tuple[NodeSet, int] | None = None
+    by_node = {view.node: view for view in record.nodes}
     for nodes in [NodeSet(1 << v.node) for v in record.nodes] if given is None else [given]:
-        members = [v for v in record.nodes if v.node in nodes]
+        members = members_of(by_node, nodes)
         others = (k for k in record.sizes if k != MEMORY)
         if may_serve(members, nodes) and all(free_of(members, k) >= record.sizes[k] for k in others):
             size = free_of(members, MEMORY)
@@ -156,7 +167,7 @@ def set_name(nodes: NodeSet, record: Explanation) -> str:
 
 
 def _asked(record: Explanation) -> str:
-    needs = f"It needs {_amounts(record.sizes)}"
+    needs = f"{'Its pod as a whole' if record.whole_pod else 'It'} needs {_amounts(record.sizes)}"
     if record.width is None:
         return needs + "."
     if record.width == 1:

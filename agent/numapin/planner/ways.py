@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from numapin.model.memory import MEMORY, MemoryType
-from numapin.model.nodeset import NodeSet
+from numapin.model.nodeset import NodeId, NodeSet
 from numapin.model.plan import Exclusion, NodeView, ProviderHints, TopologyPolicy
 from numapin.planner.choice import combine
 
@@ -24,11 +24,23 @@ _UNITS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a decision may choose: its policy, the fewest nodes that could ever do, and the other providers' hints."""
+    """
+    What a decision may choose: its policy, the fewest nodes that could ever do, and what the others agree on.
+
+    ``agreed`` are masks of nodes that all of them prefer, ``None`` among them is any; absent where nobody has a say.
+    """
 
     policy: TopologyPolicy
     width: int | None
-    hints: Sequence[ProviderHints] = ()
+    agreed: frozenset[int | None] | None = None
+
+    @classmethod
+    def of(cls, policy: TopologyPolicy, width: int | None, hints: Sequence[ProviderHints]) -> Bounds:
+        """The bounds under *hints*, which are put together once for all sets that are asked about."""
+        if policy in _LAX or not hints:
+            return cls(policy, width)
+        entries, _ = combine(hints, single=policy is TopologyPolicy.SINGLE_NUMA_NODE)
+        return cls(policy, width, frozenset(entry.mask for entry in entries if entry.agreed))
 
     def admits(self, nodes: NodeSet | None, count: int) -> bool:
         """
@@ -41,11 +53,9 @@ class Bounds:
         single = self.policy is TopologyPolicy.SINGLE_NUMA_NODE
         if self.width is None or count > (1 if single else self.width):
             return False
-        if not self.hints:
+        if self.agreed is None:
             return True
-        entries, _ = combine(self.hints, single=single)
-        masks = [entry.mask for entry in entries if entry.agreed]
-        return None in masks or (nodes is not None and nodes.mask in masks)
+        return None in self.agreed or (nodes is not None and nodes.mask in self.agreed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +80,30 @@ class Way:
 
 def nearest(views: Sequence[NodeView], sizes: Mapping[MemoryType, int], bounds: Bounds) -> Way | None:
     """The node or existing group that would take the request if more were free there, and lacks least."""
+    by_node = {view.node: view for view in views}
     ways = [
         way
         for nodes in _places(views)
-        if bounds.admits(nodes, len(nodes)) and (way := freed(views, sizes, nodes)) is not None and way.lacks
+        if bounds.admits(nodes, len(nodes)) and (way := _freed(by_node, sizes, nodes)) is not None and way.lacks
     ]
     return min(ways, key=lambda w: (sum(w.lacks.values()), len(w.nodes), w.nodes), default=None)
 
 
 def freed(views: Sequence[NodeView], sizes: Mapping[MemoryType, int], nodes: NodeSet) -> Way | None:
     """What exactly *nodes* lack; ``None`` where freeing memory there is not enough (too small, group rule)."""
-    members = [v for v in views if v.node in nodes]
+    return _freed({view.node: view for view in views}, sizes, nodes)
+
+
+def _freed(by_node: Mapping[NodeId, NodeView], sizes: Mapping[MemoryType, int], nodes: NodeSet) -> Way | None:
+    members = members_of(by_node, nodes)
     if not may_serve(members, nodes) or any(sum(v.allocatable.get(k, 0) for v in members) < sizes[k] for k in sizes):
         return None
     return Way(nodes, {k: size - have for k, size in sizes.items() if (have := free_of(members, k)) < size})
+
+
+def members_of(by_node: Mapping[NodeId, NodeView], nodes: NodeSet) -> list[NodeView]:
+    """The views of *nodes*, ascending; nodes that the decision did not see are left out."""
+    return [by_node[node] for node in nodes if node in by_node]
 
 
 def may_serve(members: Sequence[NodeView], nodes: NodeSet) -> bool:

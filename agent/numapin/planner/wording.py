@@ -136,7 +136,7 @@ def what_would_fit(
         )
     if denial.code in (RefusalCode.NOT_FEWEST, RefusalCode.NOT_SINGLE):
         return f"only {_nodes(own)} could hold it now{_why_not(denial, offers, own, width)}"
-    bounds = Bounds(policy, width, () if policy is TopologyPolicy.NONE else request.hints)
+    bounds = Bounds.of(policy, width, request.hints)
     way = nearest(views, request.sizes, bounds)
     near = "" if way is None else f"it would fit {way.place} with {way.more} there"
     together = offers.together()

@@ -19,7 +19,8 @@ from numapin.model.plan import (
     Rules,
     TopologyPolicy,
 )
-from numapin.planner.accounting import reserve
+from numapin.planner.accounting import rebase, reserve
+from numapin.planner.explain import remedies
 from numapin.planner.placement import place
 from support.strategies import KINDS, empty_books
 
@@ -389,3 +390,23 @@ def test_large_machines_answer_in_time(policy: TopologyPolicy, kinds: int) -> No
                 assert all(
                     sum(books.node_map.nodes[n].memory_map[k].free for n in answer.nodes) >= size for k in names
                 )
+
+
+@pytest.mark.parametrize("policy", list(TopologyPolicy))
+def test_refusals_on_large_machines_come_in_time(policy: TopologyPolicy) -> None:
+    """1,024 nodes that each have some room and not enough, CPUs of a thousand: refused far below a second."""
+    books = empty_books({n: dict.fromkeys(KINDS[:3], 100) for n in range(1024)})
+    kept = {Owner("used", str(n)): tuple(Block(NodeSet.of(n), k, 60) for k in KINDS[:3]) for n in range(1024)}
+    books = rebase(Books(books.node_map, kept), books.node_map)
+    singles = tuple(Hint(NodeSet.of(n), True) for n in range(1000))
+    hints = (ProviderHints("cpu", (*singles, Hint(NodeSet.from_ids(range(1000)), False))),)
+    request = Request(Owner("new", "a"), dict.fromkeys(KINDS[:3], 80), hints=hints)
+    begin = process_time()
+    answer = place(books, request, Rules(policy))
+    said = remedies(answer.explanation)
+    spent = process_time() - begin
+
+    assert isinstance(answer, Refusal)
+    assert answer.code is RefusalCode.NO_ROOM
+    assert said
+    assert spent < 1
