@@ -165,8 +165,12 @@ class Admission:
         """
         The kubelet's to place: no promise and no pin of ours, and a value we wrote stays where it is.
 
-        While the kubelet's own accounting cannot be read, nodes that stand in the cgroup are accounted as they are.
+        While the kubelet's own accounting cannot be read, a pin of ours that stands in the cgroup keeps its record,
+        which alone knows what to put back; other nodes that stand there are accounted as they are.
         """
+        if pin is not None and kubelet.hands is Hands.UNKNOWN and self._stands(record, pin):
+            message = kubelet.message(record)
+            return Decision(Tracked(record, verdict, ContainerState.FOREIGN, message, pin.nodes))
         guaranteed = verdict.qos is QosClass.GUARANTEED and may_be_managed(record, self.machine.config)
         if guaranteed and kubelet.hands is Hands.UNKNOWN:
             theirs = foreign_mems(record, None, self.ledger.restored)
@@ -181,6 +185,12 @@ class Admission:
             return Decision(Tracked(record, verdict, ContainerState.UNMANAGED, verdict.reason))
         nodes, message = kubelet.nodes_of(record), kubelet.message(record)
         return Decision(Tracked(record, verdict, ContainerState.FOREIGN, message, nodes))
+
+    @staticmethod
+    def _stands(record: ContainerRecord, pin: PinRecord) -> bool:
+        """True when the container's nodes are our choice, and nobody else named any."""
+        others = record.oci is not None and record.oci.mems is not None
+        return pin.phase is not Phase.FOREIGN and record.mems == pin.nodes and not others
 
     def _doubt(
         self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None, message: str

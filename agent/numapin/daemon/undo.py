@@ -22,7 +22,7 @@ from numapin.daemon.standing import LEFT, Standing, Whose, restore_of, restore_p
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.daemon.units import Units
 from numapin.kernel.cgroupfs import Cgroup
-from numapin.model.checkpoint import PinRecord
+from numapin.model.checkpoint import Phase, PinRecord
 from numapin.model.container import ContainerRecord
 from numapin.model.errors import KernelError
 from numapin.model.nodeset import NodeSet
@@ -66,7 +66,13 @@ class _Before:
     nodes: NodeSet
 
 
-_STAYS = (ContainerState.LOST, ContainerState.DEFERRED, ContainerState.FAILED, ContainerState.UNPINNED)
+_STAYS = (
+    ContainerState.LOST,
+    ContainerState.DEFERRED,
+    ContainerState.FAILED,
+    ContainerState.UNPINNED,
+    ContainerState.FOREIGN,
+)
 """What a container stays whose release was refused; others have our nodes, and are pinned."""
 
 
@@ -106,10 +112,15 @@ class Undo:
             return ONE_RELEASED if not self.everything else ALL_RELEASED
         return ALL_RELEASED if self.everything else ""
 
-    @staticmethod
-    def applies(view: Tracked) -> bool:
-        """True for a container that has a promise of ours, or could get one."""
-        others = (ContainerState.UNMANAGED, ContainerState.FOREIGN, ContainerState.WOULD_PIN, ContainerState.RELEASED)
+    def applies(self, view: Tracked) -> bool:
+        """
+        True for a container that has a promise of ours, or could get one; one that is left alone while nobody knows
+        whose it is has its promise still.
+        """
+        if view.state is ContainerState.FOREIGN:
+            pin = self._ledger.pins.get(view.record.cgroup)
+            return pin is not None and pin.phase is not Phase.FOREIGN and pin.inode == view.record.inode
+        others = (ContainerState.UNMANAGED, ContainerState.WOULD_PIN, ContainerState.RELEASED)
         return view.state not in others
 
     def pending(self, path: str) -> bool:

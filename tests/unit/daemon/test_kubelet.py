@@ -459,7 +459,7 @@ def test_readable_after_damage_at_start(tmp_path: Path) -> None:
 
 
 def test_our_pins_under_a_damaged_file(tmp_path: Path) -> None:
-    """An earlier pin of ours on a pod's container keeps its bytes out of other promises, and is not written again."""
+    """An earlier pin of ours on a pod's container keeps its bytes and its record, and is not written again."""
     host = Host(tmp_path)
     pod = pod_container(host, 1, 8)
     host.start()
@@ -472,9 +472,92 @@ def test_our_pins_under_a_damaged_file(tmp_path: Path) -> None:
 
     assert host.states() == {pod: "pinned-by-others", late: "pinned"}
     assert host.reserved() == {0: 8, 1: 5}
-    assert host.agent.ledger.pins[pod].phase is Phase.FOREIGN
+    assert host.agent.ledger.pins[pod].phase is Phase.VERIFIED
     assert host.agent.counters.writes == 1
     host.sound()
+
+
+def in_doubtful_hands(host: Host, when: str) -> str:
+    """A container that we pinned before the file was damaged: while the daemon ran, or between two runs of it."""
+    pod = pod_container(host, 1, 4)
+    host.start()
+    damage(host)
+    if when == "running":
+        host.agent.on_kubelet()
+    else:
+        host.stop()
+        host.watched.mems.clear()  # a process that is gone watches nothing
+        host.start()
+        host.restart()
+    return pod
+
+
+@pytest.mark.parametrize("when", ["running", "restarted"])
+@pytest.mark.parametrize("way", ["unlink", "policy None"])
+def test_our_pin_survives_a_damaged_file(tmp_path: Path, when: str, way: str) -> None:
+    """It is left alone and keeps its record on disk; when the file goes it is our pin, and a release restores it."""
+    host = Host(tmp_path)
+    pod = in_doubtful_hands(host, when)
+    host.agent.flush()
+    saved, shown, watched = host.saved().containers[pod], host.view(pod), set(host.watched.mems)
+    if way == "unlink":
+        (tmp_path / STATE).unlink()
+    else:
+        static(host, policy="None")
+    host.agent.full_pass()
+    ours = host.states(), host.view(pod).message
+    host.agent.release()
+    host.agent.flush()
+
+    assert (saved.phase, str(saved.nodes), str(saved.original_mems)) == (Phase.VERIFIED, "0", "")
+    assert (shown.state.value, str(shown.nodes)) == ("pinned-by-others", "0")
+    assert "its state cannot be read" in shown.message
+    assert watched == set()
+    assert ours == ({pod: "pinned"}, "")
+    assert host.mems(pod) == "0-3"
+    assert host.saved().containers == {}
+
+
+@pytest.mark.parametrize("when", ["running", "restarted"])
+def test_our_pin_is_handed_over_after_a_damaged_file(tmp_path: Path, when: str) -> None:
+    """When the file can be read again and the kubelet places, nothing of the pin is left but the value."""
+    host = Host(tmp_path)
+    pod = in_doubtful_hands(host, when)
+    static(host, {"app": ((3,), 4)})
+    host.agent.on_kubelet()
+
+    assert host.states() == {pod: "pinned-by-others"}
+    assert host.reserved() == {3: 4}
+    assert host.agent.ledger.pins == {}
+    assert host.mems(pod) == "0"
+
+
+def test_release_in_doubtful_hands(tmp_path: Path) -> None:
+    """What is asked for by hand is done: our value goes, and nodes that others chose stay."""
+    host = Host(tmp_path)
+    pod = in_doubtful_hands(host, "restarted")
+    theirs = pod_container(host, 2, 1, name="side", mems="1")
+    host.agent.on_created([theirs])
+    host.agent.release()
+    host.agent.full_pass()
+
+    assert host.mems(pod) == "0-3"
+    assert host.states() == {pod: "released", theirs: "pinned-by-others"}
+    assert host.mems(theirs) == "1"
+    assert host.agent.ledger.pins.keys() == {theirs}
+    host.sound()
+
+
+def test_somebody_writes_in_doubtful_hands(tmp_path: Path) -> None:
+    """Another value in place of ours is nobody's drift: it is accounted and stays."""
+    host = Host(tmp_path)
+    pod = in_doubtful_hands(host, "running")
+    host.put(pod, {"cpuset.mems": "2\n"})
+    host.agent.full_pass()
+
+    assert host.mems(pod) == "2"
+    assert host.reserved() == {2: 4}
+    assert host.agent.ledger.pins[pod].phase is Phase.FOREIGN
 
 
 def test_metadata_of_a_container_in_doubtful_hands(tmp_path: Path) -> None:
