@@ -169,7 +169,8 @@ STATES: Mapping[str, str] = {
         "promised until the container or the daemon is started again."
     ),
     "failed": (
-        "State. The kernel did not take or grant the nodes, or the promise could not be saved; nothing is promised."
+        "State. The kernel did not take or grant the nodes, or the promise could not be saved; nothing is promised. "
+        "Or what stood there before could not be put back: then the nodes stay reserved until it can."
     ),
     "unpinned": (
         "State. The class is Guaranteed, but the facts contradict each other or the size is unknown. Unclear "

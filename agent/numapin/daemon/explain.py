@@ -16,7 +16,7 @@ from numapin import API_VERSION
 from numapin.daemon.offline import offline_status
 from numapin.daemon.outcome import Outcome, unsaid
 from numapin.kernel.clock import Clock
-from numapin.model.checkpoint import PinRecord, RefusalRecord
+from numapin.model.checkpoint import Phase, PinRecord, RefusalRecord
 from numapin.model.errors import ExitStatus, RequestFailed
 from numapin.model.memory import Owner
 from numapin.model.plan import Explanation, ProviderHints, Refusal
@@ -66,13 +66,14 @@ def explain_document(known: Known, wanted: object, source: Mapping[str, object])
         record if pin is not None and refusal is None else None,
         "" if pin is None else known.misfits.get(pin.owner, ""),
         known.retry_refused,
+        unfinished=row["state"] == "failed" and pin is not None and pin.phase is not Phase.FOREIGN,
     )
     said = [outcome.became()]
     if refusal is not None and row["state"] == "refused":
         said.append(f"The kubelet would say {refusal.kubelet_reason}; numapin's code is {refusal.code}.")
     if row.get("reason"):
         said.append(f"{row['qos']}: {row['reason']} (rule {row['rule']}).")
-    if record is not None:
+    if record is not None and not outcome.unfinished:  # it is not placed so any more
         needs, *others = why_sentences(record)
         said += [needs.replace("It needs", "Before, it needed", 1) if outcome.wants_more else needs, *others]
     said += [_sentence(f) for f in unsaid(row)]

@@ -29,14 +29,16 @@ class Outcome:
     """
     One container as ``containers`` lists it (*row*), with what its state alone does not tell.
 
-    *promise* is the decision behind what it holds, *misfit* why the machine does not hold that any more, and
-    *retry_refused* as in `explain.Known`.
+    *promise* is the decision behind what it holds, *misfit* why the machine does not hold that any more,
+    *retry_refused* as in `explain.Known`, and *unfinished* is true while a failed one has a promise still: its nodes
+    are to be put back first.
     """
 
     row: Mapping[str, Any]
     promise: Explanation | None = None
     misfit: str = ""
     retry_refused: bool | None = None
+    unfinished: bool = False
 
     @property
     def wants_more(self) -> bool:
@@ -67,7 +69,8 @@ class Outcome:
             case "refused":
                 said = f"Refused{message}. It runs on, unrestricted{self._again()}"
             case "failed":
-                said = f"Failed, nothing is promised{message}; it is tried again at the next full pass"
+                held = "and what it was promised stays reserved" if self.unfinished else "nothing is promised"
+                said = f"Failed, {held}{message}; it is tried again at the next full pass"
             case "unpinned":
                 said = f"Not pinned, although its class is Guaranteed{message}"
             case "contested":

@@ -107,7 +107,8 @@ def status_document(
     guaranteed = [
         v
         for v in sorted(agent.views.values(), key=lambda v: v.record.cgroup)
-        if v.nodes or (v.classification.qos is QosClass.GUARANTEED and v.state is not ContainerState.UNMANAGED)
+        if _holds(agent, v)
+        or (v.classification.qos is QosClass.GUARANTEED and v.state is not ContainerState.UNMANAGED)
     ]
     last = agent.last_pass_ns
     return {
@@ -140,6 +141,13 @@ def status_document(
         },
         "findings": [{"code": c, "message": m} for c, m in _findings(agent, about)],
     }
+
+
+def _holds(agent: Agent, view: Tracked) -> bool:
+    """True for who has a promise, or something wrong that somebody should see, whatever its class is now."""
+    pin = agent.ledger.pins.get(view.record.cgroup)
+    promised = pin is not None and pin.inode == view.record.inode
+    return bool(view.nodes) or promised or view.state is ContainerState.FAILED
 
 
 def _held(agent: Agent) -> list[dict[str, object]]:

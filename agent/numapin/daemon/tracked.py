@@ -34,7 +34,7 @@ class ContainerState(StrEnum):
     RELEASED = "released"
     """Taken back by `numapin release`: nothing is promised until it or the daemon is started again."""
     FAILED = "failed"
-    """The kernel did not grant the nodes; no promise stands."""
+    """The kernel did not grant the nodes: no promise stands, unless the value before could not be put back."""
     UNPINNED = "unpinned"
     """Guaranteed by class, but something forbids a pin; the message says what."""
     UNMANAGED = "not-managed"

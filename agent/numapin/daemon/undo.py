@@ -239,6 +239,9 @@ class Undo:
         # it is not placed (any more) and still has our nodes: its record stays and it is tried again
         why = f"{view.message}; " if ends is End.GRANT else ""
         view.state, view.message = ContainerState.FAILED, f"{why}its nodes could not be put back: {problem}"
+        if (pin := self._ledger.pins.get(view.record.cgroup)) is not None:
+            stay = "stays" if len(pin.nodes) == 1 else "stay"
+            view.message += f"; {pin.nodes.named} {stay} written and reserved until that is done"
         self._reporter.container(view)
 
     def fail(self, view: Tracked, problem: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from numapin.daemon.machine import Machine
 from numapin.daemon.pinning import INLINE_BYTES, Outcome
 from numapin.daemon.release import release_document, release_offline
 from numapin.daemon.standing import LEFT, Whose, what_stands
+from numapin.daemon.status import About, status_document
 from numapin.kernel.cgroup_mounts import CgroupVersion
 from numapin.kernel.cgroupfs import open_cgroup
 from numapin.model.checkpoint import Phase, PinRecord, Restored
@@ -25,6 +27,7 @@ from numapin.model.memory import Owner
 from numapin.model.nodeset import NodeSet
 from support.cgroup_trees import CgroupTree, write_files
 from support.daemon import BOOT, Host, docker
+from support.explained import explained
 from support.machines import write_machine
 from support.waiting import readable
 
@@ -302,6 +305,28 @@ def test_a_node_goes_while_its_pin_is_written(tmp_path: Path, refused: bool) -> 
     assert (host.states(), host.reserved()) == ({PATH: "pinned"}, {0: 10, 1: 5})
     assert host.agent.ledger.pins[PATH].original_mems == NodeSet()
     host.sound()
+
+
+def test_what_a_failed_restore_still_holds_is_told(tmp_path: Path) -> None:
+    """Status has a row although it is not Guaranteed, and explain says no more of a placement that ended."""
+    host = pinned_in_a_thread(tmp_path)
+    burstable(host)
+    host.agent.full_pass()
+    refuse(host)
+    about = About(pid=1, started_wall_ns=0, started_monotonic_ns=0, cgroup_version="v2", boot_id="b", checkpoint=None)
+    status: Any = status_document(host.agent, about, now_ns=0, wall_ns=0)
+    said = explained(host, PATH)["sentences"]
+    host.agent.full_pass()
+    host.wait_for_writes()
+    after: Any = status_document(host.agent, about, now_ns=0, wall_ns=0)
+
+    assert [(row["cgroup"], row["state"]) for row in status["containers"]] == [(PATH, "failed")]
+    assert status["containers"][0]["message"].endswith("nodes 0-1 stay written and reserved until that is done")
+    assert said[0].startswith("Failed, and what it was promised stays reserved: its nodes could not be put back: ")
+    assert "written and reserved until that is done; it is tried again at the next full pass" in said[0]
+    assert not any("nothing is promised" in s or "is taken" in s or "needs" in s for s in said)
+    assert after["containers"] == []
+    assert host.reserved() == {}
 
 
 @pytest.mark.parametrize("everything", [False, True])
