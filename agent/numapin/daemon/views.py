@@ -17,7 +17,9 @@ from numapin.daemon.presence import facts
 from numapin.daemon.report import Reporter
 from numapin.daemon.tracked import ContainerState, Tracked, Youngsters
 from numapin.kernel.clock import Clock
+from numapin.model.checkpoint import Phase
 from numapin.model.container import ContainerRecord
+from numapin.model.kubelet import Hands
 from numapin.model.nodeset import NodeSet
 
 
@@ -79,19 +81,29 @@ class Views:
         """
         Nothing that this decision promised, gave up or accounted holds, for it is not on disk.
 
-        What stood before stands on; a container without anything is shown as failed, and so looked at again.
+        What stood before stands on; a container without anything is shown as failed, and so looked at again. One that
+        is the kubelet's, or may be, is shown as left alone, for that holds without a disk.
         """
         view = decision.view
         old = self.known.get(view.record.cgroup)
         stands = old is not None and old.record.inode == view.record.inode and old.nodes
         self._unsaved.add(view.record.cgroup)
         true = bool(view.nodes) == (view.record.cgroup in self._ledger.pins)
-        if true and not decision.pin and decision.unpin is None and view.state is not ContainerState.FOREIGN:
+        nothing_done = not decision.pin and decision.unpin is None
+        if nothing_done and (self._left_alone(view) if view.state is ContainerState.FOREIGN else true):
             self.show(view, first_pass=first_pass)
         elif not stands and self._ledger.save_error is not None:
             view.state, view.nodes, view.message = ContainerState.FAILED, NodeSet(), str(self._ledger.save_error)
             self.show(view, first_pass=first_pass)
             self._reporter.container(view)
+
+    def _left_alone(self, view: Tracked) -> bool:
+        """True when a hand-over is so already: its record went with the reading, or is untouched as it shall be."""
+        pin = self._ledger.pins.get(view.record.cgroup)
+        if view.hands is Hands.KUBELET:
+            return pin is None
+        ours = pin is not None and pin.phase is not Phase.FOREIGN and pin.nodes == view.nodes
+        return view.hands is Hands.UNKNOWN and ours
 
     def take(self, path: str) -> Tracked:
         """The container is gone: its view, which is no longer known."""

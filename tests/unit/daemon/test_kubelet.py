@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.pinning import WriteJob
+from numapin.daemon.release import release_document
 from numapin.daemon.status import About, status_document
 from numapin.model.checkpoint import Phase, record_problems
+from numapin.model.errors import RequestFailed
 from numapin.model.kubelet import Hands
 from numapin.model.memory import MEMORY, Block
 from numapin.model.nodeset import NodeSet
@@ -665,14 +667,37 @@ def test_hand_over_without_a_disk(tmp_path: Path) -> None:
     static(host, {"app": ((3,), 4)})
     host.agent.on_kubelet()
     unsaved = host.reserved(), host.mems(pod), host.watched.mems
+    shown = host.states(), host.view(pod).message
+    with pytest.raises(RequestFailed, match="has no promise of numapin's"):
+        release_document(host.agent, {"container": pod})
     state.unlink()
     (tmp_path / "away").rename(state)
     host.agent.full_pass()
     host.agent.flush()
 
     assert unsaved == ({3: 4}, "0", set())
+    assert shown[0] == {pod: "pinned-by-others"}
+    assert "which gave it node 3" in shown[1]
     assert host.states() == {pod: "pinned-by-others"}
     assert host.saved().containers == {}
+
+
+def test_doubtful_hands_without_a_disk(tmp_path: Path) -> None:
+    """A pin of ours is shown as left alone, whether anything can be saved or not."""
+    host = Host(tmp_path)
+    pod = pod_container(host, 1, 4)
+    host.start()
+    host.agent.flush()
+    state = tmp_path / "var/lib/numapin"
+    state.rename(tmp_path / "away")
+    state.write_text("no directory")
+    damage(host)
+    host.agent.ledger.dirty = True
+    host.agent.on_kubelet()
+
+    assert host.agent.ledger.save_error is not None
+    assert host.states() == {pod: "pinned-by-others"}
+    assert host.agent.ledger.pins[pod].phase is Phase.VERIFIED
 
 
 def test_dry_run(tmp_path: Path) -> None:
