@@ -5,6 +5,7 @@ Owns: the other end of `daemon.api`. Must never: import more than a start of ``p
 
 from __future__ import annotations
 
+import argparse
 import errno
 import json
 import os
@@ -46,6 +47,23 @@ def request(
             ) from exc
         raise NotRunning(str(socket_path), os.strerror(exc.errno) if exc.errno else str(exc)) from exc
     return _result(data, str(socket_path))
+
+
+def ask(args: argparse.Namespace, verb: str, params: Mapping[str, object] | None = None) -> dict[str, object]:
+    """
+    As `request`, on the socket of *args*; where nobody listens on the usual one, on the one that is configured.
+
+    ``args.socket`` is then that one, for later questions. Raises: As `request`.
+    """
+    try:
+        return request(args.socket, verb, params)
+    except NotRunning:
+        from numapin.cli.configured import configured_socket
+
+        if (other := configured_socket(args)) is None:
+            raise
+        args.socket = other
+        return request(other, verb, params)
 
 
 def _exchange(path: str, line: bytes, timeout_s: float) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from numapin.cli.client import request
+from numapin.cli.client import ask
 from numapin.model.errors import ExitStatus
 
 
@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> ExitStatus:
 
         document = found_containers(args.root)
     else:
-        document = request(args.socket, "containers")
+        document = ask(args, "containers")
     if args.output == "json":
         print(json.dumps(document, sort_keys=True, indent=2))
     else:

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from numapin.cli.client import request
+from numapin.cli.client import ask
 from numapin.cli.text import safe
 from numapin.daemon.doctor import Check, Verdict, examine
 from numapin.model.errors import ExitStatus, NoAnswer, NotPermitted, NotRunning, RequestFailed
@@ -20,7 +20,7 @@ def run(args: argparse.Namespace) -> ExitStatus:
     """Look at everything, print a line each, and return FAILURE when one of them is a problem."""
     checks = examine(args.root, args.config)
     if args.root == Path("/"):
-        checks += _service(args.socket)
+        checks += _service(args)
     worst = Verdict.PROBLEM in (c.verdict for c in checks)
     if args.output == "json":
         from numapin.cli.json_output import print_json
@@ -34,10 +34,10 @@ def run(args: argparse.Namespace) -> ExitStatus:
     return ExitStatus.FAILURE if worst else ExitStatus.OK
 
 
-def _service(socket: str) -> list[Check]:
+def _service(args: argparse.Namespace) -> list[Check]:
     """What the daemon says of itself; one that does not run is no problem before it was enabled."""
     try:
-        status = request(socket, "status")
+        status = ask(args, "status")
     except NotPermitted as exc:
         return [Check("service", Verdict.NOTE, f"not asked: {exc}")]
     except NotRunning:

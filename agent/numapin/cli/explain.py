@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from numapin.cli.client import request
+from numapin.cli.client import ask
 from numapin.cli.codes import CODES
 from numapin.model.errors import CheckpointError, ExitStatus, NotRunning, RequestFailed
 
@@ -26,15 +26,13 @@ def run(args: argparse.Namespace) -> ExitStatus:
         return ExitStatus.OK
     status = ExitStatus.OK
     try:
-        document = request(args.socket, "explain", {"container": args.what})
+        document = ask(args, "explain", {"container": args.what})
     except NotRunning as exc:
-        from pathlib import Path
-
-        from numapin.cli.options import DEFAULT_STATE
+        from numapin.cli.configured import state_of
         from numapin.daemon.explain import offline_explanation
         from numapin.kernel.clock import SystemClock
 
-        state = args.state or Path(DEFAULT_STATE)
+        state = state_of(args)
         try:
             document = offline_explanation(state, str(exc), SystemClock(), args.what)
         except CheckpointError as damaged:

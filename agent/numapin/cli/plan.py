@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from numapin.cli.checkpoint_file import read_named
-from numapin.cli.client import request
+from numapin.cli.client import ask
 from numapin.cli.options import DEFAULT_STATE
 from numapin.daemon.basis import Basis, checkpoint_basis, machine_basis, read_basis
 from numapin.daemon.what_if import Question, container_plan, pod_plan
@@ -112,7 +112,7 @@ def _basis(args: argparse.Namespace) -> Basis:
     if args.checkpoint is not None:
         return checkpoint_basis(read_named(args.checkpoint), args.checkpoint)
     try:
-        return read_basis(request(args.socket, "plan"), str(args.socket))
+        return read_basis(ask(args, "plan"), str(args.socket))
     except NotRunning as exc:
         raise RequestFailed(
             exc.code,

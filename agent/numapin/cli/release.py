@@ -6,9 +6,11 @@ import argparse
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from numapin.cli.client import request
+from numapin.cli.client import ask
+from numapin.cli.options import DEFAULT_SOCKET
 from numapin.cli.text import safe
 from numapin.model.errors import ExitStatus, NotPermitted, NotRunning
 
@@ -31,6 +33,9 @@ def run(args: argparse.Namespace) -> ExitStatus:
     """
     if os.geteuid() != 0:
         raise NotPermitted("numapin release changes something and is for root only; run it with sudo")
+    if str(args.root) != "/" and str(args.socket) == DEFAULT_SOCKET:
+        # the daemon of the machine below the root, and never this machine's
+        args.socket = str(Path(args.root, DEFAULT_SOCKET.lstrip("/")))
     document: Mapping[str, Any]
     try:
         document = _by_daemon(args)
@@ -51,7 +56,7 @@ def run(args: argparse.Namespace) -> ExitStatus:
 
 def _by_daemon(args: argparse.Namespace) -> Mapping[str, Any]:
     wanted: dict[str, object] = {"all": True} if args.all else {"container": args.container}
-    document: Mapping[str, Any] = request(args.socket, "release", wanted)
+    document: Mapping[str, Any] = ask(args, "release", wanted)
     if not args.all and document["containers"]:
         wanted = {"container": document["containers"][0]["cgroup"]}
     waiting = threading.Event()
@@ -59,19 +64,17 @@ def _by_daemon(args: argparse.Namespace) -> Mapping[str, Any]:
         if not document["pending"]:
             break
         waiting.wait(POLL_S)
-        document = request(args.socket, "release", wanted | {"report": True})
+        document = ask(args, "release", wanted | {"report": True})
     return document
 
 
 def _from_checkpoint(args: argparse.Namespace, why: str) -> Mapping[str, Any]:
-    from pathlib import Path
-
-    from numapin.cli.options import DEFAULT_STATE
+    from numapin.cli.configured import state_of
     from numapin.daemon.release import release_offline
     from numapin.kernel.clock import SystemClock
 
     lock = Path(args.socket).with_name("lock")
-    return release_offline(Path(args.root), Path(args.state or DEFAULT_STATE), lock, why=why, clock=SystemClock())
+    return release_offline(Path(args.root), state_of(args), lock, why=why, clock=SystemClock())
 
 
 def _show(document: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Mapping
 
-from numapin.cli.client import request
+from numapin.cli.client import ask
 from numapin.model.errors import ExitStatus, NotRunning
 
 
@@ -19,15 +19,13 @@ def run(args: argparse.Namespace) -> ExitStatus:
     """
     status = ExitStatus.OK
     try:
-        document = request(args.socket, "status")
+        document = ask(args, "status")
     except NotRunning as exc:
-        from pathlib import Path
-
-        from numapin.cli.parser import DEFAULT_STATE
+        from numapin.cli.configured import state_of
         from numapin.daemon.offline import offline_status
         from numapin.kernel.clock import SystemClock
 
-        document = offline_status(args.state or Path(DEFAULT_STATE), str(exc), SystemClock())
+        document = offline_status(state_of(args), str(exc), SystemClock())
         status = ExitStatus.NOT_RUNNING
     show(document, args.output)
     return status

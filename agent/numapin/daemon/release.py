@@ -22,7 +22,7 @@ from numapin.kernel.files import read_optional
 from numapin.model.checkpoint import Checkpoint, Phase, Restored
 from numapin.model.errors import ExitStatus, RequestFailed
 from numapin.state.checkpoint import CheckpointFile
-from numapin.state.lock import DaemonLock
+from numapin.state.lock import DaemonLock, state_lock
 
 
 def release_document(agent: Agent, params: Mapping[str, object]) -> dict[str, object]:
@@ -97,7 +97,8 @@ def release_offline(root: Path, state: Path, lock: Path, *, why: str, clock: Clo
     """
     Release everything that the checkpoint *state* promises on the machine below *root*, and save it without.
 
-    *lock* is the daemon's: none may start meanwhile. What cannot be restored stays in the checkpoint.
+    *lock* is beside the daemon's socket, and *state* has one of its own: none may start meanwhile. What cannot be
+    restored stays in the checkpoint.
 
     Raises:
         AlreadyRunning: There is a daemon after all.
@@ -105,7 +106,7 @@ def release_offline(root: Path, state: Path, lock: Path, *, why: str, clock: Clo
         NotPermitted, CheckpointError, NoCpusetController: As their makers say.
     """
     source: dict[str, object] = {"from": "checkpoint", "path": str(state), "why": why}
-    with DaemonLock(lock):
+    with DaemonLock(lock), state_lock(state.parent):
         file = CheckpointFile(state)
         seen = file.peek()  # what nobody can believe stays where it is, for whoever can read it yet
         source["damaged"] = [d.reason for d in seen.damaged]

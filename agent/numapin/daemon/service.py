@@ -55,7 +55,7 @@ from numapin.model.memory import Books
 from numapin.model.nodeset import NodeSet
 from numapin.planner.accounting import misfits
 from numapin.state.checkpoint import CheckpointFile
-from numapin.state.lock import DaemonLock
+from numapin.state.lock import DaemonLock, state_lock
 
 
 class Service:
@@ -107,6 +107,8 @@ class Service:
         _raise_descriptor_limit()
         with contextlib.ExitStack() as stack:
             stack.enter_context(DaemonLock(under(self._root, self._config.socket).with_name("lock")))
+            if not self._dry_run:
+                stack.enter_context(state_lock(under(self._root, self._config.state_dir), create=True))
             return self._serve(stack, hierarchy, machine)
 
     def _serve(self, stack: contextlib.ExitStack, hierarchy: Hierarchy, machine: Machine) -> ExitStatus:

@@ -5,9 +5,11 @@ Owns: the lock file. Must never: remove it (a second daemon would then lock anot
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -61,6 +63,27 @@ class DaemonLock:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+
+@contextlib.contextmanager
+def state_lock(directory: Path, *, create: bool = False) -> Iterator[None]:
+    """
+    Hold the lock of the checkpoint in *directory*: two daemons with different sockets must not write one checkpoint.
+
+    Where it cannot be taken (no directory unless *create*, a link in its place, a disk that is full or read-only)
+    nothing can be saved there either, by nobody: then it is done without.
+
+    Raises:
+        AlreadyRunning: Another process holds it.
+    """
+    with contextlib.ExitStack() as stack:
+        if create:
+            with contextlib.suppress(OSError):
+                directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+        if directory.is_dir() and not directory.is_symlink():
+            with contextlib.suppress(NotPermitted, SocketUnusable):
+                stack.enter_context(DaemonLock(directory / "lock"))
+        yield
 
 
 def _holder(fd: int) -> int:

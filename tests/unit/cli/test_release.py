@@ -13,6 +13,7 @@ import pytest
 from numapin.cli.main import main
 from numapin.daemon.api import Peer
 from numapin.model.errors import RequestFailed
+from numapin.state.lock import state_lock
 from support.answers import answering
 from support.api import serving
 from support.daemon import BOOT, Host, docker
@@ -156,3 +157,45 @@ def test_nothing_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
     assert main(["release", "--all", "--state", str(state), "--socket", str(socket), "--root", str(tmp_path)]) == 0
     assert f"Releasing from the checkpoint {state}, and there is none.\n0 released\n" in capsys.readouterr().out
+
+
+def configured(root: Path, text: str) -> None:
+    """The configuration of the machine below *root*."""
+    (root / "etc/numapin").mkdir(parents=True)
+    (root / "etc/numapin/numapin.toml").write_text(text)
+
+
+def test_the_configured_socket_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A daemon that was given another socket is found without being told, and no checkpoint is touched beside it."""
+    configured(tmp_path, 'socket = "/run/other/api.sock"\n')
+    (tmp_path / "run/other").mkdir(parents=True)
+    with answering(tmp_path / "run/other/api.sock", document(row())):
+        assert main(["release", "--all", "--root", str(tmp_path)]) == 0
+
+    assert "db (/system.slice/docker-a.scope): released" in capsys.readouterr().out
+
+
+def test_below_a_root_this_machine_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With ``--root`` socket and checkpoint are those below it, in the state directory that is configured there."""
+    configured(tmp_path, 'state_dir = "/srv/numapin"\n')
+    assert main(["release", "--all", "--root", str(tmp_path), "-o", "json"]) == 0
+    source = json.loads(capsys.readouterr().out)["source"]
+
+    assert source["path"] == str(tmp_path / "srv/numapin/state.json")
+    assert str(tmp_path / "run/numapin/api.sock") in source["why"]
+    assert source["found"] is False
+
+
+def test_a_checkpoint_that_is_in_use_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside a living daemon whose socket nobody knows, release says who holds the state and changes nothing."""
+    host = Host(tmp_path)
+    host.guaranteed(docker(1), 4)
+    host.start()
+    host.stop()
+    before = host.file.path.read_bytes()
+    with state_lock(host.file.path.parent):
+        assert main(["release", "--all", "--root", str(tmp_path), "--state", str(host.file.path)]) == 1
+
+    assert "numapin is already running" in capsys.readouterr().err
+    assert host.file.path.read_bytes() == before
+    assert host.mems(docker(1)) == "0"

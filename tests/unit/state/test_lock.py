@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from numapin.model.errors import AlreadyRunning, NotPermitted, SocketUnusable
-from numapin.state.lock import DaemonLock
+from numapin.state.lock import DaemonLock, state_lock
 from support.privilege import public_directory, unprivileged
 
 
@@ -92,3 +92,25 @@ def test_not_permitted() -> None:
                 path.chmod(0)
             with pytest.raises(NotPermitted, match="must run as root"), DaemonLock(path):
                 pass
+
+
+def test_one_writer_of_a_checkpoint(tmp_path: Path) -> None:
+    """The state directory has a lock of its own, whatever sockets two daemons have."""
+    state = tmp_path / "var/lib/numapin"
+    with state_lock(state, create=True):
+        with pytest.raises(AlreadyRunning) as caught, state_lock(state):
+            pass
+
+        assert caught.value.path == str(state / "lock")
+    with state_lock(state):
+        pass
+
+
+def test_where_nothing_can_be_saved_nothing_is_locked(tmp_path: Path) -> None:
+    """No directory, or a link in its place: nothing is made, here or behind the link, and it is no error."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "link").symlink_to(elsewhere)
+    with state_lock(tmp_path / "missing"), state_lock(tmp_path / "link", create=True):
+        assert list(elsewhere.iterdir()) == []
+        assert not (tmp_path / "missing").exists()

@@ -9,7 +9,7 @@ from support.guest.machine import Guest
 from support.installed import Numapin, node_map, reserved
 from support.workloads import CRUN, DOCKER, MIB, RUNC, RUNC_SYSTEMD, Box, Seen, Workloads, burstable, guaranteed
 
-LISTING = "ls -lai --full-time /var/lib/numapin"
+LISTING = "ls -lai --full-time --ignore=lock /var/lib/numapin"
 
 WATCHER = """
 import json, sys, time
