@@ -24,8 +24,10 @@ class DaemonLock:
     The file holds the holder's process id, for the message of a second daemon.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, names_holder: bool = True) -> None:
+        """Without *names_holder* nothing is written, so that the file system can still be made read-only."""
         self.path = path
+        self._names_holder = names_holder
         self._fd: int | None = None
 
     def __enter__(self) -> Self:
@@ -39,7 +41,8 @@ class DaemonLock:
         """
         try:
             self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            access = os.O_RDWR if self._names_holder else os.O_RDONLY
+            fd = os.open(self.path, access | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         except OSError as exc:
             raise _error(self.path, exc) from exc
         try:
@@ -49,8 +52,9 @@ class DaemonLock:
             os.close(fd)
             raise AlreadyRunning(str(self.path), holder) from exc
         try:
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+            if self._names_holder:
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         except OSError as exc:
             os.close(fd)
             raise _error(self.path, exc) from exc
@@ -82,7 +86,7 @@ def state_lock(directory: Path, *, create: bool = False) -> Iterator[None]:
                 directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         if directory.is_dir() and not directory.is_symlink():
             with contextlib.suppress(NotPermitted, SocketUnusable):
-                stack.enter_context(DaemonLock(directory / "lock"))
+                stack.enter_context(DaemonLock(directory / "lock", names_holder=False))
         yield
 
 
