@@ -23,9 +23,9 @@ from numapin.daemon.tracked import Tracked
 from numapin.daemon.units import Units
 from numapin.kernel.cgroup_controllers import enable_cpuset
 from numapin.kernel.cgroup_mounts import CgroupVersion
-from numapin.model.checkpoint import Checkpoint
+from numapin.model.checkpoint import Checkpoint, explained_owners
 from numapin.model.errors import CheckpointUnreadable
-from numapin.model.memory import MEMORY, Books, MemoryType, rest_of
+from numapin.model.memory import MEMORY, Books, MemoryType
 from numapin.model.nodeset import NodeSet
 from numapin.planner.accounting import check
 from numapin.state.checkpoint import CheckpointFile
@@ -326,5 +326,4 @@ class Host:
         ledger = self.agent.ledger
         assert check(ledger.books) == ()
         assert {p.owner for p in ledger.pins.values() if p.phase.value != "foreign"} <= set(ledger.books.assignments)
-        explained = {o for p in ledger.pins.values() for o in (p.owner, rest_of(p.owner.pod))}
-        assert set(ledger.snapshot().books.assignments) <= explained
+        assert set(ledger.snapshot().books.assignments) <= explained_owners(ledger.pins.values())

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
+from numapin.cli.json_output import print_json
 from numapin.daemon.config import CONFIG_FILE, Config, load_config, under
 from numapin.daemon.config_keys import KEYS, Key, show_size
 from numapin.model.errors import ConfigError, ExitStatus, KernelError
@@ -26,13 +27,9 @@ def run(args: argparse.Namespace) -> ExitStatus:
         tried = _try_on_machine(root, config)
     except ConfigError as exc:
         if args.output == "json":
-            from numapin.cli.json_output import print_json
-
             print_json("Config", {"values": None, "sources": {}, "problems": problem_rows(exc)})
         raise
     if args.output == "json":
-        from numapin.cli.json_output import print_json
-
         print_json("Config", {**document(config), "problems": []})
     else:
         place = file or under(root, CONFIG_FILE)

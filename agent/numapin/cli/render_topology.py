@@ -109,9 +109,8 @@ def _notes(topology: Topology) -> Iterator[str]:
     for kind, meaning in meanings.items():
         if ids := NodeSet.from_ids(n.id for n in nodes if n.kind is kind):
             yield f"{kind.value} ({ids.named}): {meaning}."
-        without = NodeSet.from_ids(n.id for n in nodes if n.kind is kind and not n.cpus)
-        if kind is NodeKind.MOVABLE_ONLY and without:
-            yield f"Without CPUs too ({without.named}): {rule}."
+    if without := NodeSet.from_ids(n.id for n in nodes if n.kind is NodeKind.MOVABLE_ONLY and not n.cpus):
+        yield f"Without CPUs too ({without.named}): {rule}."
 
 
 def distance_lines(topology: Topology, *, width: int) -> Iterator[str]:

@@ -172,7 +172,8 @@ class Agent:
     def full_pass(self) -> None:
         """Look at everything: the safety net under the events, and the first look at start."""
         self.on_kubelet()
-        self._situation.refresh_pools()
+        if self.last_pass_ns is not None:  # at the start the machine has just been read
+            self._situation.refresh_pools()
         if self.out_of_reach is not None:
             self._situation.released |= self.out_of_reach.retry(self.ledger)
         records = self._found.scan()
@@ -290,9 +291,8 @@ class Agent:
         """The machine or the configuration changed: put the promises onto it and try again what did not fit."""
         old = self.machine.config
         self._situation.change(machine)
-        if machine.config.scope is not old.scope and machine.config.scope is not Scope.POD:
+        if machine.config.scope is not Scope.POD:
             self.ledger.drop_rests()
-            self._situation.released = True
         if self.kubelet is not None:
             self.kubelet.configure(machine.config)
             self.on_kubelet()

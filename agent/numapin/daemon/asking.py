@@ -29,13 +29,14 @@ def ask_anew(machine: Machine, ledger: Ledger, record: ContainerRecord, request:
         if machine.config.scope is Scope.POD and record.pod_uid is not None:
             # what only ended containers of the pod hold binds nobody; one that runs keeps the pod where it is
             given_up += [*ledger.ended_of_pod(record.pod_uid, request.owner), rest_of(record.pod_uid)]
-        elsewhere = _ask(machine, release(ledger.books, *given_up), record, request)
+        elsewhere = ask(machine, release(ledger.books, *given_up), record, request)
         if isinstance(elsewhere, Plan):
             return elsewhere
-    return _ask(machine, ledger.books, record, request)
+    return ask(machine, ledger.books, record, request)
 
 
-def _ask(machine: Machine, books: Books, record: ContainerRecord, request: Request) -> Plan | Refusal:
+def ask(machine: Machine, books: Books, record: ContainerRecord, request: Request) -> Plan | Refusal:
+    """The planner's answer under the configured scope."""
     if machine.config.scope is Scope.POD and record.pod_uid is not None:
         return place_in_pod(books, request, machine.rules(), pod_sizes=pod_request(record))
     return place(books, request, machine.rules())

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from numapin.kernel.clock import Clock
-from numapin.model.checkpoint import Checkpoint, PinRecord, RefusalRecord, Restored
+from numapin.model.checkpoint import Checkpoint, PinRecord, RefusalRecord, Restored, explained_owners
 from numapin.model.errors import CheckpointError, CheckpointUnreadable, CheckpointUnwritable
 from numapin.model.memory import Block, Books, NodeMap, Owner, rest_of
 from numapin.planner.accounting import rebase, release
@@ -28,11 +28,6 @@ class Mark:
     enabled: frozenset[str]
     restored: dict[str, Restored]
     dirty: bool
-
-
-def explains(pin: PinRecord, owner: Owner) -> bool:
-    """True when *owner* holds memory because of this record: it is its own, or what is kept for its pod."""
-    return pin.owner == owner or (owner.is_rest and pin.owner.pod == owner.pod)
 
 
 class Ledger:
@@ -201,11 +196,10 @@ class Ledger:
 
     def drop_owner(self, owner: Owner) -> bool:
         """Give an owner's memory back when no record needs it any more; returns whether it did."""
-        if owner not in self.books.assignments or any(explains(p, owner) for p in self.pins.values()):
+        explained = explained_owners(self.pins.values())
+        if owner not in self.books.assignments or owner in explained:
             return False
-        rest = rest_of(owner.pod)
-        last = not any(explains(p, rest) for p in self.pins.values())
-        self.books = release(self.books, owner, *((rest,) if last else ()))
+        self.books = release(self.books, *({owner, rest_of(owner.pod)} - explained))
         self.dirty = True
         return True
 
@@ -217,7 +211,7 @@ class Ledger:
 
     def drop_orphans(self) -> list[Owner]:
         """Give back what no record explains: its container is there but is not managed any more. Returns whose."""
-        explained = {o for p in self.pins.values() for o in (p.owner, rest_of(p.owner.pod))}
+        explained = explained_owners(self.pins.values())
         orphans = [o for o in self.books.assignments if o not in explained and o not in self.neighbour]
         if orphans:
             self.books = release(self.books, *orphans)

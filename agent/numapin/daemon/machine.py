@@ -33,21 +33,6 @@ def usable_nodes(topology: Topology, cpu_less_allowed: Iterable[int]) -> NodeSet
     return usable or topology.with_memory
 
 
-def _what_there_is(
-    topology: Topology, sizes: Mapping[NodeId, Mapping[MemoryType, int]]
-) -> dict[NodeId, dict[MemoryType, int]]:
-    """Reservations cut to what their nodes and pools have."""
-    cut: dict[NodeId, dict[MemoryType, int]] = {}
-    for i, wanted in sizes.items():
-        node = topology.nodes[i]
-        there = {
-            hugepages(p.size_bytes): max(0, p.nr_hugepages - p.surplus_hugepages) * p.size_bytes for p in node.pools
-        }
-        there[MEMORY] = max(0, node.memory_bytes - sum(p.total_bytes for p in node.pools))
-        cut[i] = {kind: min(size, there.get(kind, 0)) for kind, size in wanted.items()}
-    return cut
-
-
 NO_NODES = NodeSet()
 
 
@@ -97,7 +82,9 @@ class Machine:
                     tuple((config.sources.get(k, "configuration"), k, what) for k, what in keys)
                 ) from exc
             trouble = str(exc)
-            node_map = build_node_map(topology, _what_there_is(topology, sizes), usable)
+            for p in exc.problems:
+                sizes[p.node][p.type] = max(0, p.total - p.hugepage_pools)
+            node_map = build_node_map(topology, sizes, usable)
         nothing = {n: NodeState({MEMORY: MemoryTable(0, 0, 0, 0, 0)}, 0, NodeSet.of(n)) for n in gone}
         with_gone = NodeMap(dict(sorted({**node_map.nodes, **nothing}.items())))  # so that the next start knows them
         return cls(root, config, topology, usable, with_gone, known | usable, gone, trouble)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from numapin.daemon.asking import ask_anew
+from numapin.daemon.asking import ask, ask_anew
 from numapin.daemon.holdings import Before, Holdings
 from numapin.daemon.inherited import original_mems
 from numapin.daemon.ledger import Ledger
@@ -18,12 +18,9 @@ from numapin.daemon.machine import Machine
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.model.checkpoint import Phase, PinRecord, RefusalRecord
 from numapin.model.container import Classification, ContainerRecord
-from numapin.model.memory import Owner, rest_of
+from numapin.model.memory import Owner
 from numapin.model.nodeset import NodeSet
-from numapin.model.plan import Plan, Refusal, Request, Scope
-from numapin.planner.classify import pod_request
-from numapin.planner.placement import place
-from numapin.planner.pod_scope import keep_rest
+from numapin.model.plan import Plan, Refusal, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +70,13 @@ class Placing:
             hints=self._machine.hints(record),
             affinity=pin.nodes if pin is not None else None,  # another size never moves a running container
         )
-        answer = (
-            ask_anew(self._machine, self._ledger, record, request) if pin is None else self._keep(record, request)
-        )
+        if pin is None:
+            answer = ask_anew(self._machine, self._ledger, record, request)
+        else:
+            answer = ask(self._machine, self._ledger.books, record, request)
         if isinstance(answer, Refusal):
             return self._refuse(record, verdict, pin, answer)
         return self._promise(record, verdict, pin, answer)
-
-    def _keep(self, record: ContainerRecord, request: Request) -> Plan | Refusal:
-        """Another size on the nodes it has; under pod scope first of all from what is kept for its pod."""
-        if self._machine.config.scope is not Scope.POD or record.pod_uid is None:
-            return place(self._ledger.books, request, self._machine.rules())
-        request = replace(request, reusable=(*request.reusable, rest_of(record.pod_uid)))
-        answer = place(self._ledger.books, request, self._machine.rules())
-        return answer if isinstance(answer, Refusal) else keep_rest(answer, pod_request(record))
 
     def _refuse(
         self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None, refusal: Refusal

@@ -19,9 +19,8 @@ from numapin.kernel.cgroup_mounts import CgroupVersion, find_hierarchy
 from numapin.kernel.clock import Clock
 from numapin.kernel.discovery import Discovery
 from numapin.kernel.systemd import Systemd, unit_of
-from numapin.model.checkpoint import Checkpoint, PinRecord, Restored
+from numapin.model.checkpoint import Checkpoint, PinRecord, Restored, explained_owners
 from numapin.model.errors import CgroupGone, KernelError
-from numapin.model.memory import rest_of
 from numapin.model.nodeset import NodeSet
 from numapin.planner.accounting import release
 
@@ -33,7 +32,7 @@ def without(checkpoint: Checkpoint, pins: Sequence[PinRecord], clock: Clock) -> 
     """*checkpoint* as of now without *pins*, what only they had reserved, and refusals."""
     gone = {p.cgroup for p in pins}
     left = {c: p for c, p in checkpoint.containers.items() if c not in gone}
-    explained = {o for p in left.values() for o in (p.owner, rest_of(p.owner.pod))}
+    explained = explained_owners(left.values())
     owners = [o for o in checkpoint.books.assignments if o not in explained]
     return Checkpoint(
         policy=checkpoint.policy,

@@ -44,13 +44,7 @@ from numapin.kernel.own import read_machine_memory, read_own_footprint
 from numapin.kernel.systemd import BOOTED, Systemd
 from numapin.kernel.watch import CgroupWatcher, RuntimeStateWatcher, UeventWatcher
 from numapin.model.checkpoint import Checkpoint
-from numapin.model.errors import (
-    CheckpointError,
-    CheckpointUnreadable,
-    ExitStatus,
-    KernelError,
-    NumapinError,
-)
+from numapin.model.errors import CheckpointError, CheckpointUnreadable, ExitStatus, KernelError, NumapinError
 from numapin.model.memory import Books
 from numapin.model.nodeset import NodeSet
 from numapin.planner.accounting import misfits

@@ -29,13 +29,7 @@ class Situation:
 
     def change(self, machine: Machine) -> None:
         """Put the promises onto *machine*, and name those that no longer fit if its NodeMap is another one."""
-        old, self.machine = self.machine, machine
-        if machine.node_map == old.node_map:
-            return
-        found = "; ".join(changes(old.node_map, machine.node_map))
-        self._log.info("machine_changed", online=str(machine.topology.online), reason=found)
-        self._ledger.rebase(machine.node_map)
-        self.name_misfits()
+        self._put_onto(machine, "machine_changed", online=str(machine.topology.online))
 
     def pools_differ(self) -> bool:
         """
@@ -56,12 +50,15 @@ class Situation:
         if machine.trouble and machine.trouble != self._trouble:
             self._log.warning("reservation_does_not_fit", reason=machine.trouble)
         self._trouble = machine.trouble
-        if machine.node_map != self.machine.node_map:
-            found = "; ".join(changes(self.machine.node_map, machine.node_map))
-            self._log.info("hugepage_pools_changed", reason=found)
-            self._ledger.rebase(machine.node_map)
-            self.name_misfits()
-        self.machine = machine
+        self._put_onto(machine, "hugepage_pools_changed")
+
+    def _put_onto(self, machine: Machine, event: str, **facts: object) -> None:
+        old, self.machine = self.machine, machine
+        if machine.node_map == old.node_map:
+            return
+        self._log.info(event, **facts, reason="; ".join(changes(old.node_map, machine.node_map)))
+        self._ledger.rebase(machine.node_map)
+        self.name_misfits()
 
     def name_misfits(self) -> None:
         """Log the promises that the machine does not hold."""

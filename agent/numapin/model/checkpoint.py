@@ -5,7 +5,7 @@ Owns: the values of one checkpoint and the rules between them. Must never: know 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -121,6 +121,11 @@ class Checkpoint:
     restored: Mapping[str, Restored] = field(default_factory=dict)
 
 
+def explained_owners(records: Iterable[PinRecord]) -> set[Owner]:
+    """Who holds memory because of these records: their owners, and what is kept for their pods."""
+    return {owner for record in records for owner in (record.owner, rest_of(record.owner.pod))}
+
+
 def record_problems(checkpoint: Checkpoint) -> tuple[str, ...]:
     """
     Sentences about records and books that contradict each other; empty when all is well.
@@ -129,9 +134,8 @@ def record_problems(checkpoint: Checkpoint) -> tuple[str, ...]:
     """
     problems: list[str] = []
     assignments = checkpoint.books.assignments
-    explained: set[Owner] = set()
+    explained = explained_owners(checkpoint.containers.values())
     for cgroup, record in checkpoint.containers.items():
-        explained |= {record.owner, rest_of(record.owner.pod)}
         if record.cgroup != cgroup:
             problems.append(f"containers[{cgroup}]: its own cgroup is {record.cgroup}")
         promised = NodeSet()

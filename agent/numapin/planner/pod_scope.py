@@ -36,9 +36,10 @@ def place_in_pod(
     The first container's nodes are those that hold *pod_sizes* (the pod cgroup's limits, bytes per type; empty when
     the pod has none); every later container of the pod gets exactly these, and what they have not taken yet is kept
     for them (`rest_of`). A pod that cannot be placed as a whole is refused with its first container. Without
-    *pod_sizes* the first container's own size decides, which is all that is known then.
+    *pod_sizes* the first container's own size decides, which is all that is known then. A request with an affinity
+    is for these nodes, whatever others of the pod have.
     """
-    nodes = pod_nodes(books, request)
+    nodes = pod_nodes(books, request) if request.affinity is None else request.affinity
     if nodes is None and pod_sizes:
         return _place_whole(books, request, rules, pod_sizes)
     kept = (rest_of(request.owner.pod),) if nodes is not None else ()

@@ -655,15 +655,21 @@ def test_static_kubelet_came_while_we_were_away(tmp_path: Path) -> None:
     assert host.agent.counters.writes == 0
 
 
+def take_disk(root: Path) -> Path:
+    """A file stands where the state directory was, which is ``away``: nothing can be saved. Returns its path."""
+    state = root / "var/lib/numapin"
+    state.rename(root / "away")
+    state.write_text("no directory")
+    return state
+
+
 def test_hand_over_without_a_disk(tmp_path: Path) -> None:
     """While the checkpoint cannot be saved the hand-over holds in memory, and is on disk when it can be again."""
     host = Host(tmp_path)
     pod = pod_container(host, 1, 4)
     host.start()
     host.agent.flush()
-    state = tmp_path / "var/lib/numapin"
-    state.rename(tmp_path / "away")
-    state.write_text("no directory")
+    state = take_disk(tmp_path)
     static(host, {"app": ((3,), 4)})
     host.agent.on_kubelet()
     unsaved = host.reserved(), host.mems(pod), host.watched.mems
@@ -688,9 +694,7 @@ def test_doubtful_hands_without_a_disk(tmp_path: Path) -> None:
     pod = pod_container(host, 1, 4)
     host.start()
     host.agent.flush()
-    state = tmp_path / "var/lib/numapin"
-    state.rename(tmp_path / "away")
-    state.write_text("no directory")
+    take_disk(tmp_path)
     damage(host)
     host.agent.ledger.dirty = True
     host.agent.on_kubelet()
