@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from numapin.cli.main import main
 from support.running import MIB, Containers, Numapin, wait_for
 
 pytestmark = pytest.mark.host
@@ -90,10 +91,38 @@ def test_sighup_reloads(numapin: Numapin, docker: Containers) -> None:
     wait_for(lambda: numapin.lines("configuration_refused"))
 
     assert "numapin.toml: policy: " in numapin.lines("configuration_refused")[0]["reason"]
-    assert numapin.status()["policy"] == "best-effort"
+    status = numapin.status()
+    assert status["policy"] == "best-effort"
+    assert status["summary"].endswith(", NEW CONFIGURATION REFUSED")
+    (said,) = [f["message"] for f in status["findings"] if f["code"] == "config-refused"]
+    assert "the one from before is in force" in said
+    assert "numapin.toml: policy: " in said
+    assert "\n" not in said
     numapin.configure("")
     numapin.signal(signal.SIGHUP)
     wait_for(lambda: numapin.states(docker.parent) == {path: "pinned"})
+    assert [] == [f for f in numapin.status()["findings"] if f["code"] == "config-refused"]
+    assert "REFUSED" not in numapin.status()["summary"]
+
+
+def test_the_oldest_comes_first(numapin: Numapin, docker: Containers) -> None:
+    """
+    Of two running containers that the daemon finds together and cannot both serve, the one that was made first gets
+    the node, whatever their ids: after ``release --all`` and a new start nobody loses his place to a later one.
+    """
+    numapin.start()
+    free = sum(node["memory_map"]["memory"]["free"] for node in numapin.status()["nodes"])
+    numapin.stop()
+    mib = free * 2 // 3 >> 20
+    older, younger = docker.start(9, mib=mib), docker.start(1, mib=mib)
+    numapin.start()
+    wait_for(lambda: numapin.states(docker.parent) == {older: "pinned", younger: "refused"})
+
+    assert main(["release", "--all", "--socket", str(numapin.socket)]) == 0
+    numapin.stop()
+    numapin.start()
+
+    wait_for(lambda: numapin.states(docker.parent) == {older: "pinned", younger: "refused"})
 
 
 def test_what_waits_for_a_restart(numapin: Numapin) -> None:

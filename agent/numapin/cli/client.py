@@ -14,6 +14,7 @@ import struct
 from collections.abc import Mapping
 
 from numapin import API_VERSION
+from numapin.cli.options import DEFAULT_SOCKET
 from numapin.model.errors import ExitStatus, NoAnswer, NotPermitted, NotRunning, RequestFailed
 
 _MAX_ANSWER_BYTES = 256 << 20
@@ -51,16 +52,22 @@ def request(
 
 def ask(args: argparse.Namespace, verb: str, params: Mapping[str, object] | None = None) -> dict[str, object]:
     """
-    As `request`, on the socket of *args*; where nobody listens on the usual one, on the one that is configured.
+    As `request`, on the socket of *args*; without one on the usual one, and where nobody listens there, on the one
+    that is configured.
 
-    ``args.socket`` is then that one, for later questions. Raises: As `request`.
+    ``args.socket`` is afterwards the one that was asked, for later questions. Raises: As `request`.
     """
+    if args.socket is not None:
+        return request(args.socket, verb, params)
+    root = str(getattr(args, "root", None) or "/")
+    # below another root it is the daemon of the machine there, and never this machine's
+    args.socket = DEFAULT_SOCKET if root == "/" else f"{root}{DEFAULT_SOCKET}"
     try:
         return request(args.socket, verb, params)
     except NotRunning:
         from numapin.cli.configured import configured_socket
 
-        if (other := configured_socket(args)) is None:
+        if (other := configured_socket(args)) == args.socket:
             raise
         args.socket = other
         return request(other, verb, params)

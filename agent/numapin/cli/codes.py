@@ -228,6 +228,10 @@ FINDINGS: Mapping[str, str] = {
         "Finding. The kubelet's state file cannot be believed; what was last read from it, if anything, stands."
     ),
     "all-released": "Finding. numapin release --all was run: nothing is pinned until the daemon is started again.",
+    "config-refused": (
+        "Finding. A reload found a configuration that cannot be used; the one from before stays in force. numapin "
+        "check-config names every problem; mend them and reload again. A restart would not start with it."
+    ),
     "needs-restart": "Finding. The configuration was changed in keys that only a restart of the service takes up.",
     "cpuset-enabled": (
         "Finding. With cgroup.enable_cpuset numapin enabled the cpuset controller in the cgroups named, above "

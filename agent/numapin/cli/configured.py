@@ -10,18 +10,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from numapin.cli.options import DEFAULT_SOCKET, DEFAULT_STATE
+from numapin.cli.options import DEFAULT_STATE
 from numapin.daemon.config import Config, load_config, under
 from numapin.model.errors import ConfigError
 
 
-def configured_socket(args: argparse.Namespace) -> str | None:
-    """The socket that the configuration names, where no other was asked for; ``None`` when that is the usual one."""
-    usual = {DEFAULT_SOCKET, str(under(_root(args), Path(DEFAULT_SOCKET)))}
-    if str(args.socket) not in usual:
-        return None
-    found = str(under(_root(args), _config(args).socket))
-    return None if found in usual else found
+def configured_socket(args: argparse.Namespace) -> str:
+    """The socket that the configuration names for the machine below ``--root``; without one the usual."""
+    return str(under(_root(args), _config(args).socket))
 
 
 def state_of(args: argparse.Namespace) -> Path:
@@ -37,6 +33,6 @@ def _root(args: argparse.Namespace) -> Path:
 
 def _config(args: argparse.Namespace) -> Config:
     try:
-        return load_config(_root(args))
+        return load_config(_root(args), getattr(args, "config", None))
     except ConfigError:
         return Config()  # the daemon does not start with it either; check-config says what is wrong

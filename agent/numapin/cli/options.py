@@ -24,9 +24,8 @@ def add_socket(parser: argparse.ArgumentParser) -> None:
     """``--socket``."""
     parser.add_argument(
         "--socket",
-        default=DEFAULT_SOCKET,
         metavar="PATH",
-        help="the daemon's API socket (default: %(default)s)",
+        help=f"the daemon's API socket (default: {DEFAULT_SOCKET}, then the one that is configured)",
     )
 
 

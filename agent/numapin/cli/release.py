@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from numapin.cli.client import ask
-from numapin.cli.options import DEFAULT_SOCKET
 from numapin.cli.text import safe
 from numapin.model.errors import ExitStatus, NotPermitted, NotRunning
 
@@ -33,9 +32,6 @@ def run(args: argparse.Namespace) -> ExitStatus:
     """
     if os.geteuid() != 0:
         raise NotPermitted("numapin release changes something and is for root only; run it with sudo")
-    if str(args.root) != "/" and str(args.socket) == DEFAULT_SOCKET:
-        # the daemon of the machine below the root, and never this machine's
-        args.socket = str(Path(args.root, DEFAULT_SOCKET.lstrip("/")))
     document: Mapping[str, Any]
     try:
         document = _by_daemon(args)
@@ -57,6 +53,7 @@ def run(args: argparse.Namespace) -> ExitStatus:
 def _by_daemon(args: argparse.Namespace) -> Mapping[str, Any]:
     wanted: dict[str, object] = {"all": True} if args.all else {"container": args.container}
     document: Mapping[str, Any] = ask(args, "release", wanted)
+    meant = {row["cgroup"] for row in document["containers"]}
     if not args.all and document["containers"]:
         wanted = {"container": document["containers"][0]["cgroup"]}
     waiting = threading.Event()
@@ -64,8 +61,20 @@ def _by_daemon(args: argparse.Namespace) -> Mapping[str, Any]:
         if not document["pending"]:
             break
         waiting.wait(POLL_S)
-        document = ask(args, "release", wanted | {"report": True})
+        report: Mapping[str, Any] = ask(args, "release", wanted | {"report": True})
+        # a report has every released one, those of an earlier release too
+        rows = [row for row in report["containers"] if row["cgroup"] in meant]
+        gone = meant - {row["cgroup"] for row in rows}
+        rows += [_ended_meanwhile(row) for row in document["containers"] if row["cgroup"] in gone]
+        document = {**report, "containers": rows, "pending": sum(bool(row["pending"]) for row in rows)}
     return document
+
+
+def _ended_meanwhile(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A container that was being put back and is not there any more."""
+    if not row["pending"]:
+        return row
+    return {**row, "mems": None, "pending": False, "problem": None, "message": "it has ended"}
 
 
 def _from_checkpoint(args: argparse.Namespace, why: str) -> Mapping[str, Any]:
@@ -82,6 +91,8 @@ def _show(document: Mapping[str, Any]) -> None:
     if source["from"] == "checkpoint":
         found = "" if source["found"] else ", and there is none"
         print(f"{safe(source['why'], limit=400)}\nReleasing from the checkpoint {safe(source['path'])}{found}.")
+        if source.get("earlier_boot"):
+            print("It was saved before this machine was started: nothing of it stands in a cgroup any more.")
         for reason in source["damaged"]:
             print(f"The generation before it was taken: {safe(reason, limit=400)}.")
     for row in rows:
@@ -92,6 +103,8 @@ def _show(document: Mapping[str, Any]) -> None:
         print(f"numapin enabled cpuset in {file}; it stays enabled, for others may depend on it by now.")
     if document["all"] and source["from"] == "daemon":
         print("Nothing is pinned any more until the daemon is started again.")
+    elif source["from"] == "daemon" and any(row["mems"] is not None and not row["problem"] for row in rows):
+        print("It is decided again when it or the daemon is started again.")
 
 
 def _sentence(row: Mapping[str, Any]) -> str:

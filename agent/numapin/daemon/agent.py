@@ -246,18 +246,21 @@ class Agent:
 
     def release(self, paths: Iterable[str] | None = None) -> None:
         """
-        Take the promises of these containers back and restore their cgroups; with ``None`` of all, and make no new
-        ones until the daemon is started again. Nothing here waits: `Undo.pending` tells what is not done yet.
+        Take the promises of these containers back, of ended ones too, and restore their cgroups; with ``None`` of
+        all, and make no new ones until the daemon is started again. Nothing here waits: `Undo.pending` tells what is
+        not done yet.
         """
         if paths is None:
             self.undo.everything = True
             if self.out_of_reach is not None:
                 self.out_of_reach.retry(self.ledger)
-            for ended in [c for c, p in self.ledger.pins.items() if p.ended_ns is not None]:
-                self.ledger.drop(ended)
-        for path in list(self.views) if paths is None else list(paths):
-            view, record = self.views[path], self._found.inspect(path)
-            if not self.undo.applies(view) or (record is not None and record.inode != view.record.inode):
+        for path in [*self.ledger.pins, *self.views] if paths is None else list(paths):
+            self._retention.give_back(path)  # an ended one's, which has no view
+            view = self.views.get(path)
+            if view is None or not self.undo.applies(view):
+                continue
+            record = self._found.inspect(path)
+            if record is not None and record.inode != view.record.inode:
                 continue
             view.record = record or view.record
             self._repairs.forget(path)

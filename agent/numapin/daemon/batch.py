@@ -92,13 +92,16 @@ class Batch:
             self._act(decision)
 
     def _in_order(self, records: Sequence[ContainerRecord]) -> list[ContainerRecord]:
-        """Who has nodes already comes first, by us or by others: a new one must not be given what they use."""
+        """
+        Who has nodes already comes first, by us or by others: a new one must not be given what they use. Among
+        equals the oldest: after a release and a new start it is not refused for the sake of who came later.
+        """
 
-        def rank(record: ContainerRecord) -> int:
-            pin = self._ledger.pins.get(record.cgroup)
+        def rank(record: ContainerRecord) -> tuple[int, int]:
+            pin, age = self._ledger.pins.get(record.cgroup), self._found.age(record)
             if pin is not None and pin.inode == record.inode:
-                return 0
-            return 1 if foreign_mems(record, None, self._ledger.restored) is not None else 2
+                return 0, age
+            return 1 if foreign_mems(record, None, self._ledger.restored) is not None else 2, age
 
         return sorted(records, key=rank)
 

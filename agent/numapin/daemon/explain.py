@@ -7,7 +7,7 @@ the daemon down the same document is made from its checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -115,8 +115,9 @@ def offline_explanation(state: Path, why: str, clock: Clock, wanted: str) -> dic
 
 
 def _find(known: Known, wanted: object, source: Mapping[str, object]) -> Row:
+    ended = ended_rows(known.pins, {row["cgroup"] for row in known.rows})
     try:
-        return find_container([*known.rows, *_ended(known)], wanted, source)
+        return find_container([*known.rows, *ended], wanted, source)
     except RequestFailed as exc:
         if exc.code != "unknown-container" or not known.nested:
             raise
@@ -220,10 +221,12 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
-def _ended(known: Known) -> Iterable[Row]:
-    """Rows for pods' ended containers whose memory waits; the daemon has no view of them any more."""
-    there = {row["cgroup"] for row in known.rows}
-    for cgroup, pin in known.pins.items():
+def ended_rows(pins: Mapping[str, PinRecord], there: Container[str]) -> Iterable[Row]:
+    """
+    Rows for ended containers whose memory waits; the daemon has no view of them any more. *there* are the cgroups
+    that have a row already.
+    """
+    for cgroup, pin in pins.items():
         if pin.ended_ns is not None and cgroup not in there:
             sizes = dict(pin.explanation.sizes) if pin.explanation is not None else {}
             yield {

@@ -24,6 +24,8 @@ class Finder(Protocol):
 
     def inspect(self, path: str) -> ContainerRecord | None: ...
 
+    def age(self, record: ContainerRecord) -> int: ...
+
     def is_kept(self, container_id: str) -> bool: ...
 
     def open(self, path: str) -> Cgroup: ...
@@ -49,6 +51,10 @@ class Presence:
         except KernelError as exc:
             self._say(path, exc)
             return None
+
+    def age(self, record: ContainerRecord) -> int:
+        """A number that is smaller the older the container is; 0 where nobody knows."""
+        return self._finder.age(record)
 
     def still_there(self, path: str, inode: int) -> bool:
         """True for a container that is there after all, or cannot be looked at now: nothing says that it ended."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from numapin import API_VERSION
 from numapin.daemon.agent import Agent
-from numapin.daemon.explain import find_container
+from numapin.daemon.explain import ended_rows, find_container
 from numapin.daemon.putting_back import Row, put_back, without
 from numapin.daemon.status import container_row
 from numapin.daemon.tracked import ContainerState, Tracked
@@ -41,13 +42,25 @@ def release_document(agent: Agent, params: Mapping[str, object]) -> dict[str, ob
     wanted, everything, report = params.get("container"), params.get("all") is True, params.get("report") is True
     if everything == (wanted is not None):
         raise RequestFailed("bad-request", "release takes a container, or all", ExitStatus.USAGE)
+    ended: list[Row] = []
     if everything:
+        meant = _promised(agent)
         if not report:
+            ended = [_row_of_ended(row) for row in ended_rows(agent.ledger.pins, agent.views)]
             agent.release()
-        views = [v for p, v in agent.views.items() if v.state is ContainerState.RELEASED or p in agent.undo.failed]
+        views = [
+            v
+            for p, v in agent.views.items()
+            if (report or p in meant) and (v.state is ContainerState.RELEASED or p in agent.undo.failed)
+        ]
     else:
-        row = find_container([container_row(v) for v in agent.views.values()], wanted, {"from": "daemon"})
-        view = agent.views[str(row["cgroup"])]
+        known = [*map(container_row, agent.views.values()), *ended_rows(agent.ledger.pins, agent.views)]
+        row = find_container(known, wanted, {"from": "daemon"})
+        if (cgroup := str(row["cgroup"])) not in agent.views:
+            agent.release([cgroup])
+            agent.flush()
+            return _document({"from": "daemon"}, everything, [_row_of_ended(row)])
+        view = agent.views[cgroup]
         if view.state is not ContainerState.RELEASED and not agent.undo.applies(view):
             raise RequestFailed(
                 "nothing-to-release", f"{row['name']} has no promise of numapin's: {view.state}, {view.message}"
@@ -55,12 +68,32 @@ def release_document(agent: Agent, params: Mapping[str, object]) -> dict[str, ob
         if not report:
             agent.release([view.record.cgroup])
         views = [view]
-    rows = [_row_of_view(agent, view) for view in sorted(views, key=lambda v: v.record.cgroup)]
+    rows = [*(_row_of_view(agent, view) for view in views), *ended]
+    rows.sort(key=lambda row: str(row["cgroup"]))
     if everything and agent.out_of_reach is not None:
         rows += agent.out_of_reach.rows()
     if not any(row["pending"] for row in rows):
         agent.flush()
     return _document({"from": "daemon"}, everything, rows, sorted(agent.ledger.enabled))
+
+
+def _promised(agent: Agent) -> set[str]:
+    """Cgroups in which a release has something to do; those that never had nodes are not counted as released."""
+    ours = {cgroup for cgroup, pin in agent.ledger.pins.items() if pin.phase is not Phase.FOREIGN}
+    return ours | {path for path in agent.views if agent.undo.pending(path)}
+
+
+def _row_of_ended(row: Mapping[str, Any]) -> Row:
+    return {
+        "id": row["id"],
+        "name": row["name"],
+        "cgroup": row["cgroup"],
+        "state": ContainerState.RELEASED.value,
+        "mems": None,
+        "pending": False,
+        "problem": None,
+        "message": "it had ended, and its memory waits for nobody any more",
+    }
 
 
 def _row_of_view(agent: Agent, view: Tracked) -> Row:
@@ -74,7 +107,7 @@ def _row_of_view(agent: Agent, view: Tracked) -> Row:
         "mems": None if mems is None else str(mems),
         "pending": agent.undo.pending(record.cgroup),
         "problem": agent.undo.failed.get(record.cgroup),
-        "message": view.message,
+        "message": view.message.removeprefix(agent.undo.reason(record)).removeprefix("; "),
     }
 
 
@@ -120,16 +153,16 @@ def release_offline(root: Path, state: Path, lock: Path, *, why: str, clock: Clo
         if checkpoint is None:
             return _document(source | {"found": False}, True, [])
         boot_id = (read_optional(root / "proc/sys/kernel/random/boot_id") or "").strip()
+        same_boot = checkpoint.boot_id == boot_id
         ours = [p for p in checkpoint.containers.values() if p.phase is not Phase.FOREIGN]
-        living = [p for p in ours if p.ended_ns is None] if checkpoint.boot_id == boot_id else []
+        living = [p for p in ours if p.ended_ns is None] if same_boot else []
         done = [put_back(root, pin, clock) for pin in sorted(living, key=lambda p: p.cgroup)] if living else []
         rows = [row for row, _ in done]
         failed = {str(row["cgroup"]) for row in rows if row["problem"]}
         left = without(checkpoint, [p for p in ours if p.cgroup not in failed], clock)
-        same_boot = checkpoint.boot_id == boot_id
         file.save(replace(left, restored=_restored(checkpoint, done) if same_boot else {}))
-        enabled = checkpoint.cpuset_enabled if checkpoint.boot_id == boot_id else ()
-        return _document(source | {"found": True}, True, rows, enabled)
+        enabled = checkpoint.cpuset_enabled if same_boot else ()
+        return _document(source | {"found": True, "earlier_boot": not same_boot}, True, rows, enabled)
 
 
 def _restored(checkpoint: Checkpoint, done: Sequence[tuple[Row, Restored | None]]) -> dict[str, Restored]:

@@ -66,7 +66,7 @@ class Retention:
         waiting = [c for c, p in self._ledger.pins.items() if p.ended_ns is not None and parent(c) == path]
         if not waiting or self._exists(path):
             return False
-        released = [self._release(cgroup) for cgroup in waiting]
+        released = [self.give_back(cgroup) for cgroup in waiting]
         return any(released)
 
     def take_due(self, now_ns: int) -> bool:
@@ -77,8 +77,18 @@ class Retention:
             if now_ns < self._until[cgroup] and pin is not None and pin.ended_ns is not None and self.restarts(pin):
                 self._due[cgroup] = min(now_ns + LOOK_NS, self._until[cgroup])
             else:
-                released |= self._release(cgroup)
+                released |= self.give_back(cgroup)
         return released
+
+    def give_back(self, cgroup: str) -> bool:
+        """Give an ended container's memory back now, whatever waits for it; returns whether there was any."""
+        self._due.pop(cgroup, None)
+        self._until.pop(cgroup, None)
+        pin = self._ledger.pins.get(cgroup)
+        if pin is None or pin.ended_ns is None or not self._ledger.drop(cgroup):
+            return False
+        self._log.info("reservation_released", container_id=pin.container_id, cgroup=cgroup)
+        return True
 
     def next_ns(self) -> int | None:
         """Monotonic time of the next `take_due`, or ``None``."""
@@ -93,15 +103,6 @@ class Retention:
         if self._ledger.holder(pin.owner, besides=pin.cgroup) is not None:
             return False
         return self.restarts(pin) or (pin.pod_uid is not None and self._exists(parent(pin.cgroup)))
-
-    def _release(self, cgroup: str) -> bool:
-        self._due.pop(cgroup, None)
-        self._until.pop(cgroup, None)
-        pin = self._ledger.pins.get(cgroup)
-        if pin is None or pin.ended_ns is None or not self._ledger.drop(cgroup):
-            return False
-        self._log.info("reservation_released", container_id=pin.container_id, cgroup=cgroup)
-        return True
 
 
 def parent(path: str) -> str:

@@ -33,6 +33,7 @@ from numapin.daemon.release import release_document
 from numapin.daemon.report import Reporter
 from numapin.daemon.shortcomings import memory_gap, no_memory_controller
 from numapin.daemon.status import About, container_row, containers_document, status_document, summary
+from numapin.daemon.troubles import Troubles
 from numapin.daemon.undo import ALL_RELEASED
 from numapin.daemon.units import Units
 from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy, find_hierarchy
@@ -62,9 +63,7 @@ class Service:
         self._clock = clock or SystemClock()
         self._config = load_config(root, config_file)
         self._log: Log = set_up_logging(self._config.log_level, self._config.log_format)
-        self._findings: list[tuple[str, str]] = []
-        self._machine_trouble = ""
-        self._restart_wanted = ""
+        self._troubles = Troubles()
 
     def suitability(self) -> tuple[str, ...]:
         """
@@ -153,9 +152,9 @@ class Service:
             if checkpoint is not None:
                 agent.adopt(checkpoint)
         if self._root == Path("/"):
-            self._findings += memory_gap(machine.topology, read_machine_memory())
+            self._troubles.lasting += memory_gap(machine.topology, read_machine_memory())
         for code, sentence in no_memory_controller(hierarchy):
-            self._findings.append((code, sentence))
+            self._troubles.add(code, sentence)
             log.warning("no_memory_controller", code=code, reason=sentence)
         self._about = About(
             pid=os.getpid(),
@@ -166,16 +165,15 @@ class Service:
             checkpoint=None if self._dry_run else str(file.path),
             process=lambda: asdict(read_own_footprint()),
             findings=lambda: [
-                *self._findings,
+                *self._troubles.findings(),
                 *(("not-watched", sentence) for sentence in (*cgroups.findings, *runtimes.findings)),
                 *(("unreadable", sentence) for sentence in discovery.problems),
                 *(("cgroup-root", sentence) for sentence in (discovery.top_problem(),) if sentence),
                 *(("systemd-absent", units.finding) for _ in (1,) if units is not None and units.finding),
                 *out_of_reach.findings(),
                 *(("all-released", ALL_RELEASED) for _ in (1,) if agent.undo.everything),
-                *(("needs-restart", sentence) for sentence in (self._restart_wanted,) if sentence),
-                *(("machine", sentence) for sentence in (self._machine_trouble,) if sentence),
             ],
+            configuration_refused=lambda: bool(self._troubles.configuration),
         )
         log.info(
             "starting",
@@ -198,7 +196,7 @@ class Service:
             pass_interval_ns=self._config.full_pass_interval_ns,
             reread_machine=self._reread_machine,
             reload_config=self._reload,
-            status_line=lambda: summary(agent),
+            status_line=lambda: summary(agent, configuration_refused=bool(self._troubles.configuration)),
             kubelet=kubelet_file,
         )
         return self._loop.run()
@@ -226,7 +224,7 @@ class Service:
             self._log.error(
                 "checkpoint_not_used", code=code, path=str(damaged.path), reason=damaged.reason, kept_as=kept_as
             )
-            self._findings.append((code, sentence))
+            self._troubles.add(code, sentence)
         return loaded.checkpoint
 
     def _kubelet_file(self, stack: contextlib.ExitStack) -> KubeletStateWatcher | None:
@@ -234,7 +232,7 @@ class Service:
         try:
             return stack.enter_context(KubeletStateWatcher(self._root, path))
         except KernelError as exc:
-            self._findings.append(("not-watched", f"the kubelet's state is seen only by the full pass: {exc}"))
+            self._troubles.add("not-watched", f"the kubelet's state is seen only by the full pass: {exc}")
             self._log.warning("kubelet_state_not_watched", code=exc.code, reason=str(exc))
             return None
 
@@ -248,16 +246,16 @@ class Service:
         try:
             return stack.enter_context(UeventWatcher())
         except KernelError as exc:
-            self._findings.append(("no-uevents", f"memory hotplug is seen only by restarting or SIGHUP: {exc}"))
+            self._troubles.add("no-uevents", f"memory hotplug is seen only by restarting or SIGHUP: {exc}")
             self._log.warning("no_uevents", code=exc.code, reason=str(exc))
             return None
 
     def _reread_machine(self) -> None:
-        self._machine_trouble = ""
+        self._troubles.machine = ""
         try:
             machine = Machine.read(self._root, self._config, self._agent.machine.known)
         except NumapinError as exc:
-            self._machine_trouble = f"the machine changed, and what it is now cannot be used: {exc}"
+            self._troubles.machine = f"the machine changed, and what it is now cannot be used: {exc}"
             raise
         self._agent.on_machine(machine)
 
@@ -268,22 +266,24 @@ class Service:
         What only a restart takes up stays as it was and is named in log and status.
 
         Raises:
-            ConfigError: The old one stays in force.
+            NumapinError: The old one stays in force, which the status says until a reload succeeds.
         """
-        config, waiting = keep_until_restart(self._config, load_config(self._root, self._config_file))
-        machine = Machine.read(self._root, config, self._agent.machine.known)
-        self._machine_trouble = ""
+        try:
+            config, waiting = keep_until_restart(self._config, load_config(self._root, self._config_file))
+            machine = Machine.read(self._root, config, self._agent.machine.known)
+        except NumapinError as exc:
+            self._troubles.refuse(exc)
+            raise
+        self._troubles.configuration = self._troubles.machine = ""
         self._config = config
         self._log = set_up_logging(config.log_level, config.log_format)
         self._agent.ledger.set_policy(config.policy.value)
         self._loop.pass_interval_ns = config.full_pass_interval_ns
         self._agent.on_machine(machine)
         self._log.info("configuration_reloaded", policy=config.policy.value)
-        self._restart_wanted = ""
+        self._troubles.wait_for_restart(waiting)
         if waiting:
-            keys = ", ".join(waiting)
-            self._restart_wanted = f"a change of {keys} takes effect after: systemctl restart numapin"
-            self._log.warning("needs_restart", keys=list(waiting), reason=self._restart_wanted)
+            self._log.warning("needs_restart", keys=list(waiting), reason=self._troubles.restart)
 
     def _answer(self, verb: str, params: Mapping[str, object], peer: Peer) -> object:
         """One API answer; who may change something was looked at before."""

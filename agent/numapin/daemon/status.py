@@ -39,6 +39,8 @@ class About:
     """What the daemon itself costs now: ``resident_bytes``, ``cpu_seconds``, and ``machine_booted_seconds``."""
     findings: Callable[[], Sequence[tuple[str, str]]] = tuple
     """Pairs of stable code and sentence about what the daemon cannot see or use, as of now."""
+    configuration_refused: Callable[[], bool] = lambda: False
+    """Whether the last reload was refused."""
 
 
 def container_row(view: Tracked) -> dict[str, object]:
@@ -68,8 +70,8 @@ def container_row(view: Tracked) -> dict[str, object]:
     )
 
 
-def summary(agent: Agent) -> str:
-    """One line for people and for ``systemctl status``."""
+def summary(agent: Agent, *, configuration_refused: bool = False) -> str:
+    """One line for people and for ``systemctl status``; *configuration_refused* is what became of the last reload."""
     states = Counter(v.state for v in agent.views.values())
     words = [f"{states[ContainerState.PINNED]} pinned"]
     words += [
@@ -80,6 +82,8 @@ def summary(agent: Agent) -> str:
     words.append(f"{states[ContainerState.UNMANAGED]} not managed")
     if agent.ledger.save_error is not None:
         words.append(f"CHECKPOINT CANNOT BE {'READ' if agent.ledger.held else 'SAVED'}")
+    if configuration_refused:
+        words.append("NEW CONFIGURATION REFUSED")
     return ", ".join(words) + (" (dry run)" if agent.dry_run else "")
 
 
@@ -127,7 +131,7 @@ def status_document(
         "process": dict(about.process()),
         "last_full_pass_seconds_ago": None if last is None else round((now_ns - last) / 1e9, 3),
         "wall_seconds": wall_ns // 1_000_000_000,
-        "summary": summary(agent),
+        "summary": summary(agent, configuration_refused=about.configuration_refused()),
         "nodes": node_tables(ledger.books, agent.machine.topology),
         "groups": [list(g) for g in ledger.books.groups()],
         "containers": [container_row(v) for v in guaranteed],

@@ -124,6 +124,16 @@ class Discovery:
         """True while a runtime keeps the container although it may have stopped (`RuntimeFiles.is_kept`)."""
         return self._files.is_kept(container_id)
 
+    def age(self, record: ContainerRecord) -> int:
+        """
+        A number that is smaller the earlier the container's cgroup was made; 0 where nobody knows.
+
+        A cgroup's inode number is its kernfs id, given out in ascending order (``__kernfs_new_node`` in
+        fs/kernfs/dir.c), unlike its times, which begin when the kernel last loaded the inode. Below another root
+        there are plain files, whose numbers tell nothing.
+        """
+        return record.inode if self._root == Path("/") else 0
+
     def is_container_path(self, path: str) -> bool:
         """True when nothing below *path* is of interest (`Recognition.is_container_path`)."""
         return self._recognition.is_container_path(path)

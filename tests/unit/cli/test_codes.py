@@ -60,6 +60,8 @@ def finding_codes() -> set[str]:
             for node in ast.walk(tree):
                 if isinstance(node, ast.Tuple) and len(node.elts) == 2 and not isinstance(node.elts[1], ast.Constant):
                     found.add(text(node.elts[0]))
+                if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("_troubles.add"):
+                    found.add(text(node.args[0]))
     return {code for code in found if code is not None and "-" in code} | {"topology", "unreadable"}
 
 

@@ -77,7 +77,7 @@ def test_every_verb_has_options_of_its_own() -> None:
     assert vars(parse(["run"])) == {"verb": "run", "root": Path("/"), "config": None, "dry_run": False}
     assert parse(["run", "--root", "/r", "--config", "/c", "--dry-run"]).dry_run
     status = parse(["status", "-o", "json"])
-    assert (str(status.socket), status.state) == ("/run/numapin/api.sock", None)
+    assert (status.socket, status.state) == (None, None)
     assert parse(["containers"]).root is None
     assert parse(["containers", "--root", "/"]).root == Path("/")
     checkpoint = parse(["checkpoint", "verify"])

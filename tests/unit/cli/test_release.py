@@ -96,7 +96,33 @@ def test_it_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
     again = {"container": "/system.slice/docker-a.scope", "report": True}
     assert [{"container": "db"}, again, again] == asked
-    assert capsys.readouterr().out.endswith("1 released\n")
+    assert capsys.readouterr().out.endswith(
+        "1 released\nIt is decided again when it or the daemon is started again.\n"
+    )
+
+
+def test_what_it_waits_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    A report has those of earlier releases too, which are not counted again; one that ended on the way is told as it
+    is.
+    """
+    ends, stays, old = "/docker/a", "/docker/b", "/docker/c"
+
+    def daemon(verb: str, params: Mapping[str, object], peer: Peer) -> object:
+        if "report" in params:
+            return document(row(cgroup=stays), row(cgroup=old))
+        return document(row(cgroup=ends, pending=True), row(cgroup=stays, pending=True))
+
+    path = tmp_path / "api.sock"
+    with serving(path, daemon):
+        assert main(["release", "--all", "--socket", str(path)]) == 0
+
+    assert capsys.readouterr().out.splitlines() == [
+        f"db ({stays}): released, cpuset.mems is 0-3",
+        f"db ({ends}): released, its cgroup is gone; it has ended",
+        "2 released",
+        "Nothing is pinned any more until the daemon is started again.",
+    ]
 
 
 def test_the_daemon_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,6 +199,17 @@ def test_the_configured_socket_is_asked(tmp_path: Path, capsys: pytest.CaptureFi
         assert main(["release", "--all", "--root", str(tmp_path)]) == 0
 
     assert "db (/system.slice/docker-a.scope): released" in capsys.readouterr().out
+
+
+def test_a_named_socket_is_the_only_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``--socket`` is believed, also where it names the usual place: no other daemon is asked instead."""
+    configured(tmp_path, 'socket = "/run/other/api.sock"\n')
+    (tmp_path / "run/other").mkdir(parents=True)
+    usual = str(tmp_path / "run/numapin/api.sock")
+    with answering(tmp_path / "run/other/api.sock", document(row())):
+        assert main(["release", "db", "--root", str(tmp_path), "--socket", usual]) == 3
+        assert usual in capsys.readouterr().err
+        assert main(["release", "db", "--root", str(tmp_path)]) == 0
 
 
 def test_below_a_root_this_machine_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

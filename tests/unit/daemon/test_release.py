@@ -14,7 +14,7 @@ from numapin.model.errors import AlreadyRunning, CheckpointUnreadable, ExitStatu
 from numapin.model.nodeset import NodeSet
 from numapin.state.lock import DaemonLock
 from support.cgroup_trees import GIB
-from support.daemon import BOOT, Host, cid, docker
+from support.daemon import BARE, BOOT, Host, cid, docker
 from support.system_bus import system_bus
 
 
@@ -47,17 +47,46 @@ def test_one_container(tmp_path: Path) -> None:
 
 
 def test_all_containers(tmp_path: Path) -> None:
-    """Everything of ours is released, and only that is in the answer; asking again tells the same."""
+    """
+    What had nodes of ours is released, and only that is in the answer: not what was refused, nor what is not managed.
+    A report tells the same; a second release has nothing to do.
+    """
     host = Host(tmp_path)
     path, other = wide(host, 1), wide(host, 2)
+    refused = host.guaranteed(docker(3), 15)
     host.container(docker(7), memory=GIB)
     agent = host.start()
+    assert host.states()[refused] == "refused"
 
     document: Any = release_document(agent, {"all": True})
 
     assert rows(document).keys() == {path, other}
-    assert document == release_document(agent, {"all": True})
-    assert document == release_document(agent, {"all": True, "report": True})
+    assert [row["message"] for row in document["containers"]] == ["", ""]
+    report = rows(release_document(agent, {"all": True, "report": True}))
+    assert {path: report[path], other: report[other]} == rows(document)
+    assert release_document(agent, {"all": True})["containers"] == []
+
+
+@pytest.mark.parametrize("params", [{"all": True}, {"container": cid(2)[:64]}, {"container": docker(2)}])
+def test_what_ended_and_waits(tmp_path: Path, params: dict[str, object]) -> None:
+    """A stopped container whose memory waits for its restart is released by id, by cgroup and with all others."""
+    host = Host(tmp_path)
+    stays, path = host.guaranteed(docker(1), 2), host.guaranteed(docker(2), 2)
+    (tmp_path / "var/lib/docker/containers" / cid(2)).mkdir(parents=True)
+    agent = host.start()
+    agent.on_removed([host.remove(path)])
+    assert host.saved().containers.keys() == {stays, path}
+
+    document = release_document(agent, params)
+
+    row = rows(document)[path]
+    assert (row["state"], row["mems"], document["pending"]) == ("released", None, 0)
+    assert row["message"] == "it had ended, and its memory waits for nobody any more"
+    assert host.saved().containers.keys() == (set() if "all" in params else {stays})
+    host.clock.advance(ns=2 * BARE.release_grace_ns)
+    agent.due(host.clock.monotonic_ns())
+    assert host.log.events().count("reservation_released") == 1
+    host.sound()
 
 
 def test_a_report_releases_nothing(tmp_path: Path) -> None:
@@ -166,6 +195,7 @@ def test_offline_equals_the_daemon(tmp_path: Path, version: CgroupVersion) -> No
     assert (host.mems(path), host.mems(other)) == ("0-3", "0-3")
     assert document["source"] == {
         "from": "checkpoint", "path": str(host.file.path), "why": "no daemon answers", "found": True, "damaged": [],
+        "earlier_boot": False,
     }  # fmt: skip
     assert host.saved().containers == {}
     assert host.saved().books.assignments == {}
@@ -198,7 +228,7 @@ def test_offline_beside_a_daemon(tmp_path: Path) -> None:
 
 
 def test_offline_after_a_reboot(tmp_path: Path) -> None:
-    """Cgroups of another boot are others, whatever their inode: only the promises go."""
+    """Cgroups of another boot are others, whatever their inode: only the promises go, and the answer says so."""
     host = Host(tmp_path, boot="0b0b0b0b-0000-4000-8000-00000000000b")
     path = host.guaranteed(docker(1), 2)
     host.start()
@@ -207,6 +237,7 @@ def test_offline_after_a_reboot(tmp_path: Path) -> None:
     document = offline(host)
 
     assert document["containers"] == []
+    assert document["source"]["earlier_boot"] is True
     assert host.mems(path) == "0"
     assert host.saved().containers == {}
 
