@@ -211,4 +211,5 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
         containers={p.cgroup: p for p in pins},
         refusals=draw(st.dictionaries(_cgroups, _refusals, max_size=2)),
         restored=draw(st.dictionaries(_cgroups, _restored, max_size=2)),
+        handed_over={p.cgroup: p for p in draw(st.lists(_pins(), max_size=1))},
     )

@@ -120,7 +120,7 @@ class Admission:
             return self._doubt(record, verdict, pin, verdict.reason)
         ours = pin if pin is not None and pin.phase is not Phase.FOREIGN else None
         theirs = foreign_mems(record, ours, self.ledger.restored)
-        before = None if ours is not None or self.kubelet is None else self.kubelet.handed_over(record)
+        before = None if ours is not None else self._handed_over(record)
         if theirs is not None and before is None:
             return self._account(record, verdict, pin, theirs)
         if pin is not None and ours is None:
@@ -137,7 +137,18 @@ class Admission:
             original_below=before.original_below,
             original_migrate=before.original_migrate,
         )
-        return decision if decision.view.nodes else replace(decision, unpin=before)
+        if not decision.view.nodes:
+            return replace(decision, unpin=before)
+        if not self.dry_run:
+            self.ledger.not_handed_over(record.cgroup)
+        return decision
+
+    def _handed_over(self, record: ContainerRecord) -> PinRecord | None:
+        """Our own earlier pin, left in the cgroup for another manager's sake, when its value still stands there."""
+        pin = self.ledger.handed_over.get(record.cgroup)
+        if pin is None or pin.inode != record.inode or pin.nodes != record.mems:
+            return None
+        return pin
 
     def _leave(
         self,

@@ -186,6 +186,8 @@ class Agent:
         self.ledger.not_enabled([path for path in self.ledger.enabled if not self._found.exists(path)])
         for path in [path for path in self.ledger.restored if not self._found.exists(path)]:
             self.ledger.set_restored(path, None)
+        for path in [path for path in self.ledger.handed_over if not self._found.exists(path)]:
+            self.ledger.not_handed_over(path)
         if self._adopted:
             self._adopted = False
             self._situation.name_misfits()  # not before: a container may have come back with another size
@@ -356,8 +358,7 @@ class Agent:
             view = self._views.take(path)
             self._repairs.forget(path)
             self._delivery.forget(view)
-            if self.kubelet is not None:
-                self.kubelet.forget(path)
+            self.ledger.not_handed_over(path)
         for path in paths:
             self._situation.released |= self._retention.end(path, self.machine.config.release_grace_ns)
 

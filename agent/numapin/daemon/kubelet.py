@@ -15,7 +15,6 @@ from numapin.daemon.ledger import Ledger
 from numapin.daemon.logs import Log
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.kernel.kubelet_state import kubelet_state_stamp, read_kubelet_state
-from numapin.model.checkpoint import Phase, PinRecord
 from numapin.model.container import ContainerRecord
 from numapin.model.errors import KubeletStateUnusable
 from numapin.model.kubelet import Hands, KubeletState
@@ -42,7 +41,6 @@ class Beside:
         self._path = config.kubelet_state if config.kubelet_follow else None
         self._good: KubeletState | None = None
         self._stamp: tuple[int, int, int] | None = None
-        self._handed_over: dict[str, PinRecord] = {}
 
     @property
     def assignments(self) -> Mapping[Owner, tuple[Block, ...]]:
@@ -126,23 +124,10 @@ class Beside:
         """
         released = False
         if self.hands is Hands.KUBELET:
-            for cgroup, pin in [(c, p) for c, p in ledger.pins.items() if p.pod_uid is not None]:
-                if pin.phase is not Phase.FOREIGN and pin.ended_ns is None:
-                    self._handed_over[cgroup] = pin
-                released |= ledger.drop(cgroup)
+            for cgroup in [c for c, p in ledger.pins.items() if p.pod_uid is not None]:
+                released |= ledger.hand_over(cgroup)
         ledger.set_neighbour(self.assignments)
         return released
-
-    def handed_over(self, record: ContainerRecord) -> PinRecord | None:
-        """Our own earlier pin, left in the cgroup for the kubelet's sake, when its value still stands there."""
-        pin = self._handed_over.get(record.cgroup)
-        if pin is None or pin.inode != record.inode or pin.nodes != record.mems:
-            return None
-        return pin
-
-    def forget(self, cgroup: str) -> None:
-        """A container ended."""
-        self._handed_over.pop(cgroup, None)
 
     def findings(self) -> list[tuple[str, str]]:
         """Pairs of stable code and sentence for the status."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from numapin.kernel.clock import Clock
-from numapin.model.checkpoint import Checkpoint, PinRecord, RefusalRecord, Restored, explained_owners
+from numapin.model.checkpoint import Checkpoint, Phase, PinRecord, RefusalRecord, Restored, explained_owners
 from numapin.model.errors import CheckpointError, CheckpointUnreadable, CheckpointUnwritable
 from numapin.model.memory import Block, Books, NodeMap, Owner, rest_of
 from numapin.planner.accounting import rebase, release
@@ -27,6 +27,7 @@ class Mark:
     refusals: dict[str, RefusalRecord]
     enabled: frozenset[str]
     restored: dict[str, Restored]
+    handed_over: dict[str, PinRecord]
     dirty: bool
 
 
@@ -39,7 +40,7 @@ class Ledger:
     nothing may be promised or saved before it can. ``neighbour`` is what another memory manager holds: in the
     books, so that it is not promised twice, and never on disk. ``short`` names what of it we had promised already.
     ``enabled`` are cgroups in which we enabled cpuset, or are doing so; ``restored`` those whose own value may be
-    one that we put back.
+    one that we put back; ``handed_over`` are pins that ended because another memory manager places their containers.
     """
 
     def __init__(self, file: CheckpointFile | None, *, policy: str, boot_id: str, clock: Clock, books: Books) -> None:
@@ -51,6 +52,7 @@ class Ledger:
         self.refusals: dict[str, RefusalRecord] = {}
         self.enabled: frozenset[str] = frozenset()
         self.restored: dict[str, Restored] = {}
+        self.handed_over: dict[str, PinRecord] = {}
         self.dirty = False
         self.save_error: CheckpointError | None = None
         self.held = False
@@ -68,6 +70,7 @@ class Ledger:
         same_boot = checkpoint.boot_id == self.boot_id
         self.enabled = frozenset(checkpoint.cpuset_enabled) if same_boot else frozenset()
         self.restored = dict(checkpoint.restored) if same_boot else {}
+        self.handed_over = dict(checkpoint.handed_over) if same_boot else {}
 
     def hold(self, error: CheckpointUnreadable) -> None:
         """What an earlier run promised is in the file and cannot be read: nothing is promised until `resume`."""
@@ -79,12 +82,21 @@ class Ledger:
 
     def mark(self) -> Mark:
         """Remember the present promises before a batch of decisions."""
-        return Mark(self.books, dict(self.pins), dict(self.refusals), self.enabled, dict(self.restored), self.dirty)
+        return Mark(
+            self.books,
+            dict(self.pins),
+            dict(self.refusals),
+            self.enabled,
+            dict(self.restored),
+            dict(self.handed_over),
+            self.dirty,
+        )
 
     def undo(self, mark: Mark) -> None:
         """Forget every change since *mark*."""
         self.books, self.pins, self.refusals = mark.books, dict(mark.pins), dict(mark.refusals)
         self.enabled, self.restored, self.dirty = mark.enabled, dict(mark.restored), mark.dirty
+        self.handed_over = dict(mark.handed_over)
 
     def snapshot(self) -> Checkpoint:
         """The value that the file would hold now."""
@@ -97,6 +109,7 @@ class Ledger:
             refusals=dict(self.refusals),
             cpuset_enabled=tuple(sorted(self.enabled)),
             restored=dict(self.restored),
+            handed_over=dict(self.handed_over),
         )
 
     def save(self) -> None:
@@ -168,6 +181,21 @@ class Ledger:
         else:
             self.restored[cgroup] = restored
         self.dirty = True
+
+    def hand_over(self, cgroup: str) -> bool:
+        """
+        Another memory manager places this container: its record is kept aside, for its value stays in the cgroup, and
+        its memory is given back. Returns whether there was any.
+        """
+        pin = self.pins.get(cgroup)
+        if pin is not None and pin.phase is not Phase.FOREIGN and pin.ended_ns is None:
+            self.handed_over[cgroup] = pin
+            self.dirty = True
+        return self.drop(cgroup)
+
+    def not_handed_over(self, cgroup: str) -> None:
+        """The container ended, or is placed by us again."""
+        self.dirty |= self.handed_over.pop(cgroup, None) is not None
 
     def refuse(self, cgroup: str, refusal: RefusalRecord) -> None:
         """Note a refusal; the container has no promise."""

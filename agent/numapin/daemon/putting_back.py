@@ -42,6 +42,7 @@ def without(checkpoint: Checkpoint, pins: Sequence[PinRecord], clock: Clock) -> 
         containers=left,
         cpuset_enabled=checkpoint.cpuset_enabled,
         restored=checkpoint.restored,
+        handed_over=checkpoint.handed_over,
     )
 
 

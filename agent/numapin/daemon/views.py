@@ -87,6 +87,8 @@ class Views:
         view = decision.view
         old = self.known.get(view.record.cgroup)
         stands = old is not None and old.record.inode == view.record.inode and old.nodes
+        if old is not None and old.hands is Hands.KUBELET and view.hands is Hands.OURS:
+            stands = False  # what the kubelet gave it holds no more
         self._unsaved.add(view.record.cgroup)
         true = bool(view.nodes) == (view.record.cgroup in self._ledger.pins)
         nothing_done = not decision.pin and decision.unpin is None

@@ -107,7 +107,9 @@ class Checkpoint:
     ``policy`` is the topology policy's word, ``boot_id`` the kernel's, ``saved_ns`` wall time in nanoseconds.
     ``containers`` and ``refusals`` are keyed by cgroup path (``/system.slice/docker-….scope``). ``cpuset_enabled``
     are cgroup paths, ascending, in which the controller was enabled for containers below, or was about to be.
-    ``restored`` are living cgroups in which a value that we put back may stand, keyed by path.
+    ``restored`` are living cgroups in which a value that we put back may stand, keyed by path. ``handed_over`` are
+    pins that hold no more since another memory manager places their containers: their values may stand still, and
+    only these records know what was there before.
     """
 
     policy: str
@@ -119,6 +121,7 @@ class Checkpoint:
     version: int = CHECKPOINT_VERSION
     cpuset_enabled: tuple[str, ...] = ()
     restored: Mapping[str, Restored] = field(default_factory=dict)
+    handed_over: Mapping[str, PinRecord] = field(default_factory=dict)
 
 
 def explained_owners(records: Iterable[PinRecord]) -> set[Owner]:

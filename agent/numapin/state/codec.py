@@ -71,6 +71,8 @@ class CheckpointEncoder:
         _section(parts, "refusals", self._records(checkpoint.refusals, layout.refusal))
         if checkpoint.restored:
             _section(parts, "restored", self._records(checkpoint.restored, layout.restored))
+        if checkpoint.handed_over:
+            _section(parts, "handedOver", self._records(checkpoint.handed_over, layout.pin))
         if checkpoint.cpuset_enabled:
             parts += (b'"cpusetEnabled":', _json([path_text(p) for p in checkpoint.cpuset_enabled]), b",\n")
         self._known, self._kept = self._kept, {}
@@ -165,6 +167,7 @@ def _checkpoint(document: layout.Document, shown: str) -> Checkpoint:
         version=document.version,
         cpuset_enabled=tuple(_at(shown, "cpusetEnabled", path_from_text, p) for p in document.cpuset_enabled),
         restored=_read_records(shown, "restored", document.restored, layout.read_restored),
+        handed_over=_read_records(shown, "handedOver", document.handed_over, layout.read_pin),
     )
 
 

@@ -166,6 +166,7 @@ class Document(Strict, frozen=True):
     checksum: str
     cpuset_enabled: tuple[str, ...] = ()
     restored: dict[str, RestoredOnDisk] = {}
+    handed_over: dict[str, Pin] = {}
 
 
 def plain(value: object) -> object:

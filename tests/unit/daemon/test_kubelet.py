@@ -14,6 +14,7 @@ from numapin.daemon.kubelet import Beside
 from numapin.daemon.pinning import WriteJob
 from numapin.daemon.release import release_document
 from numapin.daemon.status import About, status_document
+from numapin.kernel.cgroup_mounts import CgroupVersion
 from numapin.model.checkpoint import Phase, record_problems
 from numapin.model.errors import RequestFailed
 from numapin.model.kubelet import Hands
@@ -27,6 +28,7 @@ from support.kubelet import STATE, Held, document, put, text
 from support.machines import even, write_machine
 from support.trees import write_tree
 
+V1 = CgroupVersion.V1
 ABOUT = About(pid=1, started_wall_ns=0, started_monotonic_ns=0, cgroup_version="v2", boot_id="b", checkpoint="/c")
 
 
@@ -655,6 +657,50 @@ def test_static_kubelet_came_while_we_were_away(tmp_path: Path) -> None:
     assert host.agent.counters.writes == 0
 
 
+@pytest.mark.parametrize("version", list(CgroupVersion))
+def test_handed_over_and_back_over_a_restart(tmp_path: Path, version: CgroupVersion) -> None:
+    """
+    A daemon that starts while the kubelet places and sees it stop knows its own old value from somebody's choice: the
+    container is pinned again, and a release brings back what stood there before the first write.
+    """
+    host = Host(tmp_path, version=version)
+    pod = host.guaranteed(cri(1), 15, mems="0-3" if version is V1 else "", effective="0-1")  # texts as long as before
+    host.start()
+    static(host, {"app": ((3,), 4)})
+    host.agent.on_kubelet()
+    host.stop()
+    assert host.saved().handed_over.keys() == {pod}
+
+    host.start()
+    (host.root / STATE).unlink()
+    host.agent.on_kubelet()
+
+    assert host.states() == {pod: "pinned"}
+    assert host.mems(pod) == "0-1"
+    assert str(host.saved().containers[pod].original_mems) == ("0-3" if version is V1 else "")
+    assert host.saved().handed_over == {}
+    host.sound()
+
+
+def test_handed_over_and_ended(tmp_path: Path) -> None:
+    """What was there before is forgotten with the container, also when it ends while no daemon runs."""
+    host = Host(tmp_path)
+    one, other = pod_container(host, 1, 4), pod_container(host, 2, 4)
+    host.start()
+    static(host, {"app": ((3,), 4)})
+    host.agent.on_kubelet()
+    assert host.saved().handed_over.keys() == {one, other}
+    host.agent.on_removed([host.remove(one)])
+    host.stop()
+    assert host.saved().handed_over.keys() == {other}
+    host.remove(other)
+
+    host.start()
+    host.stop()
+
+    assert host.saved().handed_over == {}
+
+
 def take_disk(root: Path) -> Path:
     """A file stands where the state directory was, which is ``away``: nothing can be saved. Returns its path."""
     state = root / "var/lib/numapin"
@@ -686,6 +732,28 @@ def test_hand_over_without_a_disk(tmp_path: Path) -> None:
     assert "which gave it node 3" in shown[1]
     assert host.states() == {pod: "pinned-by-others"}
     assert host.saved().containers == {}
+
+
+def test_taken_back_without_a_disk(tmp_path: Path) -> None:
+    """The kubelet's file goes while nothing can be saved: the container is nobody's for now, and is shown so."""
+    host = Host(tmp_path)
+    pod, side = pod_container(host, 1, 4), host.guaranteed(docker(2), 4)
+    static(host, {"app": ((3,), 4)})
+    host.start()
+    host.agent.flush()
+    state = take_disk(tmp_path)
+    (host.root / STATE).unlink()
+    host.agent.on_kubelet()
+    shown = host.states(), host.view(pod).message, host.mems(pod)
+    state.unlink()
+    (tmp_path / "away").rename(state)
+    host.agent.flush()
+
+    assert shown[0] == {pod: "failed", side: "pinned"}
+    assert "cannot be saved" in shown[1]
+    assert shown[2] == ""
+    assert host.states() == {pod: "pinned", side: "pinned"}
+    host.sound()
 
 
 def test_doubtful_hands_without_a_disk(tmp_path: Path) -> None:
