@@ -10,7 +10,7 @@ from __future__ import annotations
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.logs import Log
 from numapin.daemon.machine import Machine
-from numapin.kernel.sysfs import read_hugetlb
+from numapin.kernel.sysfs import read_hugetlb, read_pool_pages
 from numapin.model.errors import KernelError
 from numapin.planner.accounting import misfits
 from numapin.planner.changes import changes
@@ -33,11 +33,16 @@ class Situation:
 
     def pools_differ(self) -> bool:
         """
-        True when there is more or less memory in hugepage pools than when they were last read, or nobody knows.
+        True when some hugepage pool has another size than when they were last read, or nobody knows.
 
-        One small file tells, whatever the number of nodes; pages that moved from one node to another it does not.
+        One small file tells, whatever the number of nodes, that a machine has no pages at all; else it can still be
+        the same sum in other pools, with pages taken from one node and given to another.
         """
-        return self._hugetlb is None or read_hugetlb(self.machine.root) != self._hugetlb
+        total, machine = read_hugetlb(self.machine.root), self.machine
+        if total is None or total != self._hugetlb:
+            return True
+        known = [pool.nr_hugepages for n in machine.usable for pool in machine.topology.nodes[n].pools]
+        return total > 0 and read_pool_pages(machine.root, machine.topology, machine.usable) != tuple(known)
 
     def refresh_pools(self) -> None:
         """Read the hugepage pools again: they change without any event, and what is in them is not memory."""

@@ -23,7 +23,7 @@ from numapin.kernel.sysfs_files import (
     read_pools,
     read_state,
 )
-from numapin.kernel.sysfs_text import parse_distances, parse_meminfo
+from numapin.kernel.sysfs_text import parse_count, parse_distances, parse_meminfo
 from numapin.model.errors import KernelReadError
 from numapin.model.nodeset import CpuSet, NodeId, NodeSet
 from numapin.model.topology import HugepagePool, NodeKind, NumaNode, Topology
@@ -100,6 +100,25 @@ def read_hugetlb(root: Path) -> int | None:
         return parse_meminfo(read_text(root / _MEMINFO), "Hugetlb")
     except KernelReadError:
         return None
+
+
+def read_pool_pages(root: Path, topology: Topology, nodes: NodeSet) -> tuple[int, ...]:
+    """
+    Pages that are now in each pool that *topology* knows on *nodes*, in its order; -1 for one that cannot be read.
+
+    A third of the files of `read_hugepage_pools`, and no directory is listed.
+    """
+    found = []
+    for node in topology.nodes.values():
+        base = _GLOBAL_POOLS if topology.synthetic else f"{_NODES}/{_directory(node.id)}/hugepages"
+        for pool in node.pools if node.id in nodes else ():
+            try:
+                found.append(
+                    parse_count(read_text(f"{root}/{base}/hugepages-{pool.size_bytes >> 10}kB/nr_hugepages"))
+                )
+            except (KernelReadError, ValueError):
+                found.append(-1)
+    return tuple(found)
 
 
 def read_node_free(root: Path, node: NodeId) -> int:

@@ -80,6 +80,26 @@ def test_the_sum_tells_whether_to_read_them(tmp_path: Path) -> None:
     assert host.states() == {PATH: "pinned", docker(2): "refused"}
 
 
+def test_pages_that_move_between_nodes(tmp_path: Path) -> None:
+    """
+    Pages are taken from one node's pool and given to another's: the sum is the same, and before the next decision,
+    about memory alone too, each node has as much memory as it has now.
+    """
+    meminfo = tmp_path / "proc/meminfo"
+    sides = [[nodes_with(0)[0], nodes_with(4096)[1]], [nodes_with(4096)[0], nodes_with(0)[1]]]
+    host = Host(tmp_path, nodes=sides[0])
+    meminfo.write_text("MemTotal: 20971520 kB\nHugetlb: 8388608 kB\n")
+    first = host.guaranteed(docker(2), 1)
+    host.start()
+    resize(host, sides[1])
+    meminfo.write_text("MemTotal: 20971520 kB\nHugetlb: 8388608 kB\n")
+    host.agent.on_created([host.guaranteed(PATH, 9, effective="1")])
+
+    assert host.states() == {first: "pinned", PATH: "pinned"}
+    assert host.mems(PATH) == "1"
+    assert host.reserved() == {0: 1, 1: 9}
+
+
 def test_a_reservation_that_no_pool_holds_any_more(tmp_path: Path) -> None:
     """Pages that are gone are promised to nobody, whatever is reserved of them; log and status name it."""
     reserved = Reserved(0, 0, {NodeId(0): {HUGE: 512 * PAGE_2M}})
