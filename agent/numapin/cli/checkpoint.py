@@ -14,7 +14,7 @@ from numapin.model.checkpoint import Checkpoint, record_problems
 from numapin.model.errors import CheckpointError, ExitStatus
 from numapin.model.memory import MEMORY, MemoryType
 from numapin.model.nodeset import NodeSet
-from numapin.model.quantity import format_bytes
+from numapin.model.quantity import format_available, format_bytes
 from numapin.state.codec import decode
 
 DEFAULT_FILE = Path("/var/lib/numapin/state.json")
@@ -98,9 +98,10 @@ def _nodes(checkpoint: Checkpoint) -> Iterator[tuple[str, ...]]:
         group = str(state.cells) if len(state.cells) > 1 else "-"
         for memory_type in sorted(state.memory_map, key=_memory_first):
             table = state.memory_map[memory_type]
-            sizes = (table.total, table.system_reserved, table.allocatable, table.reserved, table.free)
+            total, system, reserved = map(format_bytes, (table.total, table.system_reserved, table.reserved))
+            sizes = (total, system, format_available(table.allocatable), reserved, format_available(table.free))
             blocks = str(state.number_of_assignments) if memory_type == MEMORY else ""
-            yield (str(node), memory_type, *map(format_bytes, sizes), blocks, group)
+            yield (str(node), memory_type, *sizes, blocks, group)
 
 
 def _pins(checkpoint: Checkpoint) -> Iterator[tuple[str, ...]]:

@@ -306,7 +306,10 @@ ERRORS: Mapping[str, str] = {
         "write to the cgroup stands alone."
     ),
     "no-such-unit": "Error. systemd has no unit for the container's cgroup; the direct write to it stands alone.",
-    "not-running": "Error, exit 3. No daemon answers on the socket. Start it with systemctl start numapin.",
+    "not-running": (
+        "Error, exit 3. No daemon answers on the socket. Start it with systemctl start numapin, or in a clone of the "
+        "repository with make run."
+    ),
     "no-answer": "Error. A daemon holds the socket and gave no answer in time: it is busy or hangs. Try again.",
     "already-running": "Error. Another daemon holds the lock; stop it first (systemctl stop numapin).",
     "not-permitted": "Error, exit 4. Reading needs root or the group numapin; changing needs root.",
@@ -330,7 +333,7 @@ ERRORS: Mapping[str, str] = {
     "ambiguous": "Error, exit 2. Several containers are meant; say which by its id or its cgroup.",
     "bad-plan": "Error, exit 2. What plan was asked cannot be asked of this machine; the sentence names the value.",
     "bad-pod": "Error, exit 2. The Pod manifest is not one the API server would take; the sentence names the key.",
-    "pod-unreadable": "Error. The manifest cannot be read, or reading YAML needs the package python3-yaml.",
+    "pod-unreadable": "Error. The manifest cannot be read, or reading YAML needs PyYAML (package python3-yaml).",
     "too-many-nodes": (
         "Error. The kubelet tries every set of nodes for each container, which takes too long on so many nodes or "
         "for so many containers; numapin plan --memory answers for any number."

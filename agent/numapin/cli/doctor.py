@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 from numapin.cli.client import ask
-from numapin.cli.text import safe
+from numapin.cli.text import output_width, safe, wrapped
 from numapin.daemon.doctor import Check, Verdict, examine
 from numapin.model.errors import ExitStatus, NoAnswer, NotPermitted, NotRunning, RequestFailed
 
-_WIDTH = 100
 _INDENT = 24
 
 
@@ -53,14 +51,7 @@ def _service(args: argparse.Namespace) -> list[Check]:
 def _line(check: Check) -> str:
     mark = {Verdict.OK: "ok", Verdict.NOTE: "note", Verdict.PROBLEM: "PROBLEM"}[check.verdict]
     head = f"{mark:<9}{check.name:<{_INDENT - 9}}"
-    return textwrap.fill(
-        safe(check.sentence, limit=2000),
-        width=_WIDTH,
-        initial_indent=head,
-        subsequent_indent=" " * _INDENT,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return wrapped(safe(check.sentence, limit=2000), output_width(), first=head, rest=" " * _INDENT)
 
 
 def _sum_up(checks: Sequence[Check]) -> str:

@@ -61,6 +61,6 @@ def show_code(code: str, output: str) -> None:
 
         print_json("Code", {"code": code, "text": CODES[code]})
         return
-    from numapin.cli.table import console
+    from numapin.cli.table import console, say
 
-    console().print(f"{code}: {CODES[code]}")
+    say(console(), f"{code}: {CODES[code]}")

@@ -138,6 +138,12 @@ def _checkpoint(parser: argparse.ArgumentParser) -> None:
 def _check_config(parser: argparse.ArgumentParser) -> None:
     _config(parser)
     add_output(parser)
+    parser.add_argument("file", nargs="*", type=_named_by_option, help=argparse.SUPPRESS)
+
+
+def _named_by_option(text: str) -> str:
+    """Never a value: a file without its option is told how to be named."""
+    raise argparse.ArgumentTypeError(f"name the configuration file with --config: --config {text}")
 
 
 def _doctor(parser: argparse.ArgumentParser) -> None:

@@ -36,7 +36,10 @@ POD_UID = "numapin-plan"
 
 def run(args: argparse.Namespace) -> ExitStatus:
     """
-    Answer and return OK, or DOES_NOT_FIT when it (or not all of it) fits; nothing is written.
+    Answer and return OK, or DOES_NOT_FIT when it, or part of it, would not be placed now; nothing is written.
+
+    That is so too where it fits and the daemon promises nothing at present (a note in the answer's source says why):
+    who asks by the exit status wants to know what would happen.
 
     Raises:
         RequestFailed: Options that do not go together, nodes or CPUs that are not there, a manifest that is no Pod
@@ -55,7 +58,8 @@ def run(args: argparse.Namespace) -> ExitStatus:
         question = Question(sizes, args.count, policy, args.cpus, args.nodes_allowed)
         document = container_plan(basis, question)
     show(document, args.output)
-    return ExitStatus.OK if document["admitted"] else ExitStatus.DOES_NOT_FIT
+    placed = document["admitted"] and not basis.source.get("note")
+    return ExitStatus.OK if placed else ExitStatus.DOES_NOT_FIT
 
 
 def show(document: Mapping[str, object], output: str) -> None:
@@ -164,7 +168,7 @@ def _parse_yaml(text: str, path: Path) -> object:
     except ImportError as exc:
         raise RequestFailed(
             "pod-unreadable",
-            f"reading {path} as YAML needs PyYAML: apt install python3-yaml (or pip install 'numapin[pods]'); "
+            f"reading {path} as YAML needs PyYAML: {_how_to_install_yaml()}; "
             "JSON needs nothing: kubectl get pod NAME -o json",
         ) from exc
     try:
@@ -174,6 +178,13 @@ def _parse_yaml(text: str, path: Path) -> object:
     if len(documents) != 1:
         raise ManifestError("", f"holds {len(documents)} documents; give one Pod")
     return documents[0]
+
+
+def _how_to_install_yaml() -> str:
+    """A command for the Python that runs: a virtual environment does not see Debian's packages."""
+    if sys.prefix != sys.base_prefix:
+        return f"{sys.prefix}/bin/python -m pip install PyYAML"
+    return "apt install python3-yaml (or, where numapin came with pip: pip install PyYAML)"
 
 
 def _bounded_loader() -> type[Any]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from textwrap import wrap
 from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
 
 from numapin.cli.render_status import format_age
-from numapin.cli.table import console, grid
+from numapin.cli.table import console, grid, say
 from numapin.cli.text import safe
 from numapin.model.nodeset import NodeSet
-from numapin.model.quantity import format_bytes
+from numapin.model.quantity import format_available, format_bytes
 
 Row = Mapping[str, Any]
 
@@ -27,10 +26,10 @@ def render_explanation(document: Row) -> None:
     source = document["source"]
     if source["from"] == "checkpoint":
         age = format_age(source["saved_seconds_ago"])
-        out.print(f"numapin is NOT RUNNING: {safe(source['why'], limit=400)}")
-        out.print(f"What follows is from the checkpoint {safe(source['path'])}, saved {age} ago:")
+        say(out, f"numapin is NOT RUNNING: {safe(source['why'], limit=400)}")
+        say(out, f"What follows is from the checkpoint {safe(source['path'])}, saved {age} ago:")
         out.print()
-    out.print(safe(_who(document["container"])))
+    say(out, _who(document["container"]), limit=200)
     for sentence in document["sentences"]:
         item(out, sentence)
     if document["decision"] is not None:
@@ -50,16 +49,7 @@ def print_remedies(out: Console, remedies: Sequence[str]) -> None:
 
 def item(out: Console, sentence: str, *, hang: int = 0) -> None:
     """One sentence, indented; lines after the first begin *hang* columns further right."""
-    text = safe(sentence, limit=2000)
-    lines = wrap(
-        text,
-        out.width,
-        initial_indent="  ",
-        subsequent_indent=" " * (2 + hang),
-        break_on_hyphens=False,
-        break_long_words=False,  # a path or an id is there to be copied
-    )
-    out.print("\n".join(lines), soft_wrap=True)
+    say(out, sentence, first="  ", rest=" " * (2 + hang))
 
 
 def print_nodes(out: Console, decision: Row, *, title: str = "The nodes as they were when it was decided:") -> None:
@@ -100,7 +90,8 @@ def _worth_showing(nodes: Sequence[Row], decision: Row) -> Sequence[Row]:
 
 
 def _size(value: int | None) -> str:
-    return "-" if value is None else format_bytes(value)
+    """What can be had of it; ``-`` where there is none."""
+    return "-" if value is None else format_available(value)
 
 
 def _who(row: Row) -> str:

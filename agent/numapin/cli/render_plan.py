@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from numapin.cli.render_explain import item, print_nodes, print_remedies
-from numapin.cli.table import console, grid
+from numapin.cli.table import console, grid, say
 from numapin.cli.text import safe
 from numapin.model.nodeset import NodeSet
 from numapin.model.quantity import format_bytes
@@ -18,10 +18,9 @@ def render_plan(document: Row) -> None:
     """Print the answer, why, and the nodes as the last decision saw them."""
     out = console()
     head, *rest = document["sentences"]
-    out.print(f"On {_source(document['source'])}, policy {document['policy']}:")
-    for sentence in (head, *rest):
+    say(out, f"On {_source(document['source'])}, policy {document['policy']}:")
+    for sentence in (head, *_not_now(document["source"]), *rest):
         item(out, sentence)
-    _note(out, document["source"])
     out.print()
     print_nodes(out, document["decision"], title=_title(document))
     print_remedies(out, document["remedies"])
@@ -31,13 +30,12 @@ def render_pod_plan(document: Row) -> None:
     """Print the kubelet's verdict, a row per container, and the nodes as it found them for what does not fit."""
     out = console()
     source = _source(document["source"])
-    out.print(f"A kubelet on {source}, policy {document['policy']}, {document['scope']} scope:")
+    say(out, f"A kubelet on {source}, policy {document['policy']}, {document['scope']} scope:")
     verdict = f"{safe(document['pod'])} ({document['qos']}): {document['verdict']}"
-    out.print(verdict + (f": {safe(document['detail'], limit=600)}" if document["detail"] else ""))
-    for note in document["notes"]:
-        out.print(f"Note: {safe(note, limit=600)}.")
+    say(out, verdict + (f": {safe(document['detail'], limit=600)}" if document["detail"] else ""))
+    for note in (*(f"Note: {safe(n, limit=600)}." for n in document["notes"]), *_not_now(document["source"])):
+        say(out, note)
     out.print()
-    _note(out, document["source"])
     table = grid("CONTAINER", "KIND", "REQUEST", "NODES", "VERDICT")
     for row in document["containers"]:
         nodes = "-" if not row["nodes"] else str(NodeSet.from_ids(row["nodes"]))
@@ -59,9 +57,10 @@ def _source(source: Row) -> str:
             return "the daemon's books as they are now"
 
 
-def _note(out: Any, source: Row) -> None:
+def _not_now(source: Row) -> Iterator[str]:
+    """Why the daemon would promise nothing at present, whatever fits."""
     if source.get("note"):
-        out.print(f"But not now: {safe(str(source['note']))}.")
+        yield f"But not now: {safe(str(source['note']), limit=600)}."
 
 
 def _title(document: Row) -> str:
@@ -69,7 +68,9 @@ def _title(document: Row) -> str:
         return "The nodes:"
     if document["admitted"]:
         return "The nodes before the last one was placed:"
-    return f"The nodes after {document['fits']} were placed:"
+    if not document["fits"]:
+        return "The nodes before any was placed:"
+    return f"The nodes after {document['fits']} {'was' if document['fits'] == 1 else 'were'} placed:"
 
 
 def _asked(asked: Row) -> str:

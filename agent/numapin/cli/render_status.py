@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from numapin.cli.table import console, grid
+from rich.console import Console
+
+from numapin.cli.table import console, grid, say
 from numapin.cli.text import bar, safe
 from numapin.daemon.outcome import unsaid
 from numapin.model.nodeset import NodeSet
-from numapin.model.quantity import format_bytes
+from numapin.model.quantity import format_available, format_bytes
 
 Row = Mapping[str, Any]
 
@@ -22,35 +24,36 @@ _WARN = ("refused", "failed", "deferred", "pin-lost", "unpinned")
 def render_status(document: Row) -> None:
     """Print a status document: a line about the daemon, the nodes with a bar each, groups, containers, findings."""
     out = console()
-    out.print(_headline(document))
+    for line in _headline(document):
+        say(out, line)
     if not document["running"] and not document["checkpoint"]["found"]:
         return
     out.print()
     out.print(_nodes(document["nodes"], bars=out.width >= WIDE, ascii_only=out.encoding.lower() != "utf-8"))
     if document["groups"]:
         groups = ", ".join(str(NodeSet.from_ids(g)) for g in document["groups"])
-        out.print(f"Groups of nodes tied by one container's memory: {groups}")
+        say(out, f"Groups of nodes tied by one container's memory: {groups}")
     out.print()
     containers = document["containers"]
     if containers:
         out.print(_containers(containers, "CONTAINER", "NAME", "RUNTIME", "REQUEST", "NODES", "STATE"))
         for row in containers:
             if row["message"]:
-                out.print(_sentence(row, row["message"]))
+                _about(out, _sentence(row, row["message"]))
     else:
         out.print("No Guaranteed container.")
     for held in document.get("held", ()):
         nodes = NodeSet.from_ids(held["nodes"])
         waits = "its restart" if held["pod_uid"] is None else "its pod's next container"
-        out.print(f"  {safe(held['name'])} ended; its memory on {nodes.named} waits for {waits}")
+        _about(out, f"{safe(held['name'])} ended; its memory on {nodes.named} waits for {waits}")
     for kept in document.get("kept_for_pods", ()):
         nodes, sizes = NodeSet.from_ids(kept["nodes"]), _request(kept["sizes"])
-        out.print(f"  pod {safe(kept['pod_uid'])}: {sizes} on {nodes.named} kept for its containers still to come")
+        _about(out, f"pod {safe(kept['pod_uid'])}: {sizes} on {nodes.named} kept for its containers still to come")
     if "counts" in document:
         counts = ", ".join(f"{n} {word}" for word, n in document["counts"].items() if n) or "none"
-        out.print(f"All containers: {counts}")
+        say(out, f"All containers: {counts}")
     for finding in document["findings"]:
-        out.print(f"! {finding['code']}: {safe(finding['message'], limit=600)}")
+        say(out, f"! {finding['code']}: {safe(finding['message'], limit=600)}", rest="  ")
 
 
 def render_containers(document: Row) -> None:
@@ -65,12 +68,17 @@ def render_containers(document: Row) -> None:
     for row in rows:
         for sentence in filter(None, (row["message"], *unsaid(row))):
             if row["state"] not in ("pinned", "not-managed"):
-                out.print(_sentence(row, sentence))
+                _about(out, _sentence(row, sentence))
     for outer in document.get("nested_unfinished", ()):
-        out.print(f"  {safe(outer, limit=300)} holds more than was looked at.")
+        _about(out, f"{safe(outer, limit=300)} holds more than was looked at.")
 
 
-def _headline(document: Row) -> str:
+def _about(out: Console, sentence: str) -> None:
+    """What is said below a table about one of its rows."""
+    say(out, sentence, first="  ", rest="    ")
+
+
+def _headline(document: Row) -> list[str]:
     if not document["running"]:
         lines = [f"numapin is NOT RUNNING: {safe(document['why'], limit=400)}"]
         if document["checkpoint"]["found"]:
@@ -80,7 +88,7 @@ def _headline(document: Row) -> str:
             lines.append(f"Its checkpoint cannot be shown: {safe(document['checkpoint']['error'], limit=400)}")
         else:
             lines.append(f"There is no checkpoint {document['checkpoint']['path']} either.")
-        return "\n".join(lines)
+        return lines
     last, top = document["last_full_pass_seconds_ago"], document.get("cgroup_root")
     words = [
         f"numapin {document['version']}",
@@ -89,12 +97,10 @@ def _headline(document: Row) -> str:
         f"up {format_age(document['uptime_seconds'])}",
         "no full pass yet" if last is None else f"last full pass {format_age(int(last))} ago",
     ]
-    dry = (
-        "\nDRY RUN: everything is decided and reported, nothing is written to any cgroup."
-        if document["dry_run"]
-        else ""
-    )
-    return " | ".join(words) + f"\n{document['summary']}" + dry
+    lines = [" | ".join(words), document["summary"]]
+    if document["dry_run"]:
+        lines.append("DRY RUN: everything is decided and reported, nothing is written to any cgroup.")
+    return lines
 
 
 def _nodes(nodes: Sequence[Row], *, bars: bool, ascii_only: bool) -> object:
@@ -113,8 +119,9 @@ def _nodes(nodes: Sequence[Row], *, bars: bool, ascii_only: bool) -> object:
             use = f"{share:4.0%}" if memory["total"] else "lost"
             if bars and memory["total"]:
                 use = f"{bar(share, 16, ascii_only=ascii_only)} {use}"
-            sizes = ("total", "system_reserved", "allocatable", "reserved", "free")
-            table.add_row(name, kind, *[format_bytes(memory[s]) for s in sizes], use, group)
+            total, system, reserved = (format_bytes(memory[s]) for s in ("total", "system_reserved", "reserved"))
+            most, free = format_available(memory["allocatable"]), format_available(memory["free"])
+            table.add_row(name, kind, total, system, most, reserved, free, use, group)
             name = group = ""
     return table
 
@@ -151,7 +158,8 @@ def _name(row: Row) -> str:
 
 
 def _sentence(row: Row, text: str) -> str:
-    return f"  {safe(_label(row))}: {safe(row['state'])}: {safe(text, limit=600)}"
+    said = text.removeprefix("released by hand; ") if row["state"] == "released" else text
+    return f"{safe(_label(row))}: {safe(row['state'])}: {safe(said, limit=600)}"
 
 
 def _label(row: Row) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from rich.table import Table
 
-from numapin.cli.table import console, grid
+from numapin.cli.table import console, grid, say
 from numapin.model.nodeset import CpuSet, NodeId, NodeSet
 from numapin.model.quantity import format_bytes, format_page_size
 from numapin.model.topology import HugepagePool, NodeKind, NumaNode, Topology
@@ -31,7 +31,7 @@ def render_topology(topology: Topology) -> None:
     if notes:
         out.print()
     for note in notes:
-        out.print(note)
+        say(out, note)
 
 
 def _headline(topology: Topology) -> str:

@@ -1,9 +1,9 @@
 """
 Tables for people.
 
-Owns: how a console and a table look, and what they never do: no markup, emoji codes or highlighting is read out of
-text, so a name can neither colour nor break anything once `text.safe` has taken its control characters. Must never:
-be imported on the JSON path, since rich is (about 40 ms).
+Owns: how a console, a table and a sentence look, and what they never do: no markup, emoji codes or highlighting is
+read out of text, so a name can neither colour nor break anything once `text.safe` has taken its control characters.
+Must never: be imported on the JSON path, since rich is (about 40 ms).
 
 A verb's module imports its ``render_…`` module when it has something to render, and that one imports this::
 
@@ -17,26 +17,20 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 
 from rich.console import Console
 from rich.table import Table
 
-PLAIN_WIDTH = 10_000
-"""Columns when nobody says: output to a file or a pipe, without COLUMNS. Nothing folds then."""
+from numapin.cli.text import output_width, safe, wrapped
 
 
 def console() -> Console:
     """
     Standard output for text and tables; plain text unless a terminal, no colour under NO_COLOR.
 
-    ``width`` is the terminal's, or COLUMNS, or PLAIN_WIDTH.
+    ``width`` is `text.output_width`.
     """
-    said = os.environ.get("COLUMNS", "")
-    width: int | None = int(said) if said.isascii() and said.isdecimal() and 0 < int(said) <= PLAIN_WIDTH else None
-    if width is None:
-        width = os.get_terminal_size(sys.stdout.fileno()).columns or 80 if sys.stdout.isatty() else PLAIN_WIDTH
-    return _Console(width=width, markup=False, emoji=False, highlight=False)
+    return _Console(width=output_width(), markup=False, emoji=False, highlight=False)
 
 
 class _Console(Console):
@@ -45,6 +39,15 @@ class _Console(Console):
     def on_broken_pipe(self) -> None:
         """Raises: BrokenPipeError."""
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+def say(out: Console, text: str, *, first: str = "", rest: str = "", limit: int = 2000) -> None:
+    """
+    One sentence, made safe and wrapped as `text.wrapped` does; rich itself would break a long path.
+
+    Of more than *limit* characters the end is cut.
+    """
+    out.print(wrapped(safe(text, limit=limit), out.width, first=first, rest=rest), soft_wrap=True)
 
 
 def grid(*columns: str) -> Table:

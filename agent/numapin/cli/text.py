@@ -1,11 +1,17 @@
 """
 Text that is fit for a terminal.
 
-Owns: taming of names that come from containers, and the bar. Must never: import rich; errors are printed from
-here too.
+Owns: taming of names that come from containers, how wide output is and where a sentence folds, and the bar. Must
+never: import rich; errors are printed from here too.
 """
 
 from __future__ import annotations
+
+import os
+import sys
+
+PLAIN_WIDTH = 10_000
+"""Columns when nobody says: output to a file or a pipe, without COLUMNS. Nothing folds then."""
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
@@ -24,6 +30,27 @@ def safe(text: str, *, limit: int = 200) -> str:
 def safe_lines(text: str) -> str:
     """Like `safe` for each line of a message of several, without a limit."""
     return "\n".join(safe(line, limit=max(1, len(line))) for line in text.split("\n"))
+
+
+def output_width() -> int:
+    """Columns of standard output: COLUMNS, else the terminal's, else PLAIN_WIDTH."""
+    said = os.environ.get("COLUMNS", "")
+    if said.isascii() and said.isdecimal() and 0 < int(said) <= PLAIN_WIDTH:
+        return int(said)
+    return os.get_terminal_size(sys.stdout.fileno()).columns or 80 if sys.stdout.isatty() else PLAIN_WIDTH
+
+
+def wrapped(text: str, width: int, *, first: str = "", rest: str = "") -> str:
+    """
+    *text* in lines of *width* columns between words; *first* begins the first line, *rest* the others.
+
+    A word stays whole, however long it is: a path or an id is there to be copied.
+    """
+    from textwrap import fill  # an error that is not wrapped does without
+
+    return fill(
+        text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def bar(fraction: float, width: int = 20, *, ascii_only: bool = False) -> str:

@@ -27,7 +27,7 @@ from numapin.kernel.systemd import BOOTED
 from numapin.model.container import ContainerKind, ContainerRecord, QosClass
 from numapin.model.errors import CheckpointError, ConfigError, KernelError, KernelReadError
 from numapin.model.memory import MEMORY
-from numapin.model.quantity import format_bytes
+from numapin.model.quantity import format_available, format_bytes
 from numapin.model.topology import Topology
 from numapin.state.checkpoint import CheckpointFile
 
@@ -104,7 +104,7 @@ def _machine(root: Path, config: Config, checks: list[Check]) -> Machine | None:
 def _nodes(root: Path, machine: Machine) -> Iterator[Check]:
     topology, usable = machine.topology, machine.usable
     room = sum(machine.node_map.nodes[n].memory_map[MEMORY].allocatable for n in usable)
-    facts = f"online: {topology.online}; used: {usable or 'none'}; {format_bytes(room)} can be promised"
+    facts = f"online: {topology.online}; used: {usable or 'none'}; {format_available(room)} can be promised"
     if not room:
         why = "all of it is in hugepage pools or reserved for the system" if usable else "no node has memory"
         yield Check("nodes", Verdict.PROBLEM, f"{facts}: {why}")

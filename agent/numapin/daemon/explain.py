@@ -21,7 +21,7 @@ from numapin.model.errors import ExitStatus, RequestFailed
 from numapin.model.memory import Owner
 from numapin.model.plan import Explanation, ProviderHints, Refusal
 from numapin.planner.accounting import misfits
-from numapin.planner.explain import node_verdict, why_sentences
+from numapin.planner.explain import node_verdicts, why_sentences
 from numapin.state.checkpoint import CheckpointFile
 
 Row = Mapping[str, Any]
@@ -188,13 +188,13 @@ def decision_part(record: Explanation) -> dict[str, object]:
                 "cells": list(v.cells),
                 "assignments": v.assignments,
                 "exclusion": None if v.exclusion is None else v.exclusion.value,
-                "verdict": node_verdict(v, record),
+                "verdict": verdict,
                 "normal": v.normal,
                 "own": v.own,
                 "resident_bytes": v.resident,
                 "ended": v.ended,
             }
-            for v in record.nodes
+            for v, verdict in zip(record.nodes, node_verdicts(record), strict=True)
         ],
     }
 

@@ -15,7 +15,7 @@ from numapin.kernel.cgroupfs import Cgroup
 from numapin.model.checkpoint import Phase, PinRecord
 from numapin.model.errors import KernelError, KernelWriteError
 from numapin.model.nodeset import NodeSet
-from numapin.model.quantity import format_bytes
+from numapin.model.quantity import format_available, format_bytes
 
 MARGIN_BYTES = 32 << 20
 """Left free on the target of a migration: below the kernel's watermarks it would reclaim and stall."""
@@ -42,7 +42,7 @@ def short_of_room(cgroup: Cgroup, nodes: NodeSet, held: int, machine: Machine) -
     has = "has" if len(nodes) == 1 else "have"
     return (
         f"{format_bytes(outside)} of its memory is on other nodes, and {nodes.named} {has} room for "
-        f"{format_bytes(room)}; the pin waits until there is room"
+        f"{format_available(room)}; the pin waits until there is room"
     )
 
 

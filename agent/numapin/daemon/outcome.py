@@ -15,8 +15,8 @@ from numapin.daemon.config_keys import toml_text
 from numapin.model.memory import MEMORY
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Explanation
+from numapin.model.quantity import at_most
 from numapin.planner.explain import ADVICE, remedies
-from numapin.planner.ways import at_most
 from numapin.planner.wording import amounts
 
 IN_DOUBT = "not pinned, its facts are in doubt: "

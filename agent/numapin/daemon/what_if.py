@@ -219,8 +219,13 @@ def _headline(question: Question, plans: list[Plan], refusal: Refusal | None) ->
     where = _spread(plans)
     if refusal is None:
         return f"All {question.count} would fit: {where}."
-    fit = f"{len(plans)} of {question.count} would fit" + (f": {where}" if plans else "")
-    return f"{fit}; the next would be refused: {refusal.message} (the kubelet would say {refusal.kubelet_reason})."
+    fit, next_one = (
+        (f"{len(plans)} of {question.count} would fit: {where}", "next")
+        if plans
+        else (f"None of {question.count} would fit", "first")
+    )
+    why = f"{refusal.message} (the kubelet would say {refusal.kubelet_reason})"
+    return f"{fit}; the {next_one} would be refused: {why}."
 
 
 def _spread(plans: Sequence[Plan]) -> str:

@@ -276,7 +276,10 @@ class NotRunning(NumapinError):
         self.detail = detail
 
     def __str__(self) -> str:
-        return f"no numapin daemon answers on {self.socket} ({self.detail}); start it with: systemctl start numapin"
+        return (
+            f"no numapin daemon answers on {self.socket} ({self.detail}); start it with: systemctl start numapin "
+            "(make run in a clone)"
+        )
 
 
 class NoAnswer(NumapinError):

@@ -1,6 +1,7 @@
 """Byte sizes as people and Kubernetes write them.
 
-Owns: parsing of quantities (``1.5Gi``, ``2G``, ``1e3``) and IEC printing. Must never: round silently.
+Owns: parsing of quantities (``1.5Gi``, ``2G``, ``1e3``) and IEC printing. Must never: round silently, or say that
+more can be had than there is.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ _DECIMAL = {
     "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1), "k": Decimal(10**3),
     "M": Decimal(10**6), "G": Decimal(10**9), "T": Decimal(10**12), "P": Decimal(10**15), "E": Decimal(10**18),
 }  # fmt: skip
+_UNITS = tuple((f"{unit}B", factor) for unit, factor in reversed(_BINARY.items()))
 _EXACT = Context(prec=128)
 """The default's 28 digits would round: a text may have 80, and a unit adds 20."""
 _QUANTITY = re.compile(
@@ -86,6 +88,33 @@ def format_bytes(size_bytes: int) -> str:
         return "0"
     number = f"{value:.0f}" if value >= 100 or k == 0 else f"{value:.3g}"
     return f"{number} {units[k]}"
+
+
+def format_available(size_bytes: int) -> str:
+    """
+    `format_bytes` for what can be had (free, allocatable), rounded down as in `at_most`.
+
+    So a table names the same figure as the sentence that says what would fit, and that figure does fit.
+    """
+    return at_most(size_bytes).replace("bytes", "B") if size_bytes > 0 else format_bytes(size_bytes)
+
+
+def at_most(size_bytes: int) -> str:
+    """IEC text of three figures, rounded down, so that what it says does fit."""
+    return _rounded(size_bytes, up=False)
+
+
+def at_least(size_bytes: int) -> str:
+    """IEC text of three figures, rounded up, so that what it says is enough."""
+    return _rounded(size_bytes, up=True)
+
+
+def _rounded(size_bytes: int, *, up: bool) -> str:
+    for unit, factor in _UNITS:
+        if size_bytes >= factor:
+            scale = 100 if size_bytes < 10 * factor else 10 if size_bytes < 100 * factor else 1
+            return f"{(size_bytes * scale + (factor - 1) * up) // factor / scale:g} {unit}"
+    return f"{size_bytes} bytes"
 
 
 def format_page_size(size_bytes: int) -> str:

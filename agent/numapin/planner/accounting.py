@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from numapin.model.memory import MEMORY, Block, Books, MemoryTable, MemoryType, NodeMap, NodeState, Owner, hugepages
 from numapin.model.nodeset import NodeId, NodeSet
-from numapin.model.quantity import format_bytes, format_page_size
+from numapin.model.quantity import format_available, format_bytes, format_page_size
 from numapin.model.topology import NumaNode, Topology
 from numapin.planner.settling import settled
 
@@ -205,7 +205,7 @@ def misfits(books: Books) -> Mapping[Owner, str]:
             if free < 0:
                 label = cells.named
                 short[cells.mask, kind] = (
-                    f"{label} can promise {format_bytes(sum(t.allocatable for t in tables))} of {kind}, "
+                    f"{label} can promise {format_available(sum(t.allocatable for t in tables))} of {kind}, "
                     f"{format_bytes(sum(t.reserved for t in tables))} are promised"
                 )
     found = {}

@@ -7,16 +7,17 @@ never: say a number that is not in the record, or decide again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from numapin.model.memory import MEMORY, MemoryType
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Exclusion, Explanation, NodeView, ProviderHints, TopologyPolicy
+from numapin.model.quantity import at_most
 from numapin.planner.ways import (
+    KEPT,
     OUTSIDE,
     POD_AFFINITY,
     Bounds,
-    at_most,
     free_of,
     freed,
     may_serve,
@@ -37,7 +38,7 @@ TIE_BREAKS: Mapping[str, str] = {
     "memory-of-ended-containers": "among sets of as few nodes the one its pod's ended containers used wins",
     "other-providers": "its CPUs or devices want these nodes",
     POD_AFFINITY: "its pod has these nodes already",
-    "already-assigned": "it keeps what it was promised before",
+    KEPT: "it keeps what it was promised before",
 }
 """Sentence for each word in `Explanation.tie_break`."""
 
@@ -45,7 +46,7 @@ _EXCLUDED: Mapping[Exclusion, str] = {
     Exclusion.NOT_ALLOWED: "not allowed for it",
     Exclusion.TYPE_MISSING: "no memory of some type",
     Exclusion.IN_GROUP: "tied into group {cells}",
-    Exclusion.HOLDS_SINGLE: "too small alone, and in use",
+    Exclusion.HOLDS_SINGLE: "too small alone; holds single-node containers",
     Exclusion.TOO_SMALL: "too small alone, even when empty",
     Exclusion.NOT_ENOUGH_FREE: "not enough free",
     Exclusion.KERNEL_SHORT: "the kernel has less free",
@@ -79,9 +80,9 @@ def why_sentences(record: Explanation) -> tuple[str, ...]:
     said = [_asked(record)]
     if record.chosen is not None:
         said.append(_chosen(record, record.chosen))
-        others = [set_name(c, record) for c in record.candidates if c != record.chosen]
+        others = [set_name(c, record) for c in _rivals(record, record.chosen)]
         if others:
-            more = " and perhaps others" if len(others) == _SPOKEN_SETS else ""
+            more = " and perhaps others" if len(record.candidates) > _SPOKEN_SETS else ""
             room = "have" if len(others) > 1 or more else "has"
             said.append(_capital(f"{_and(others[:_SPOKEN_SETS])}{more} also {room} room for it."))
         if not record.preferred:
@@ -149,13 +150,10 @@ def largest_at_once(record: Explanation) -> tuple[NodeSet, int] | None:
     return best
 
 
-def node_verdict(view: NodeView, record: Explanation) -> str:
-    """What the decision found about one node, a few words."""
-    if record.chosen is not None and view.node in record.chosen:
-        return "chosen"
-    if view.exclusion is None:
-        return "has room"
-    return _EXCLUDED[view.exclusion].format(cells=view.cells)
+def node_verdicts(record: Explanation) -> tuple[str, ...]:
+    """What the decision found about each of its nodes, a few words, in the record's order."""
+    may_take = _policy(record)
+    return tuple(_verdict(view, record, may_take) for view in record.nodes)
 
 
 def set_name(nodes: NodeSet, record: Explanation) -> str:
@@ -180,8 +178,34 @@ def _chosen(record: Explanation, chosen: NodeSet) -> str:
     why = TIE_BREAKS.get(rule, rule)
     note = " (found by a bounded search: a set with lower ids may exist)" if bounded else ""
     name = set_name(chosen, record)
-    joined = "are" if name.startswith("nodes") else "is"
-    return _capital(f"{name} {joined} taken: {why}{note}.")
+    joined = "were" if name.startswith("nodes") else "was"
+    return _capital(f"{name} {joined} chosen: {why}{note}.")
+
+
+def _rivals(record: Explanation, chosen: NodeSet) -> Iterable[NodeSet]:
+    """The other candidates that the policy would have taken; none where it kept what it had."""
+    if record.tie_break == KEPT:
+        return ()
+    may_take = _policy(record)
+    return [c for c in record.candidates if c != chosen and may_take(c)]
+
+
+def _policy(record: Explanation) -> Callable[[NodeSet], bool]:
+    """Whether the request would be admitted on nodes that have room for it, as if no others had."""
+    if record.tie_break == KEPT:
+        return lambda _: True
+    if record.tie_break == POD_AFFINITY:
+        return lambda nodes: record.candidates[:1] == (nodes,)
+    bounds = Bounds.of(record.policy, record.width, record.hints)
+    return lambda nodes: bounds.admits(nodes, len(nodes))
+
+
+def _verdict(view: NodeView, record: Explanation, may_take: Callable[[NodeSet], bool]) -> str:
+    if record.chosen is not None and view.node in record.chosen:
+        return "chosen"
+    if view.exclusion is None:
+        return "has room" if may_take(NodeSet(1 << view.node)) else "has room, but would be refused"
+    return _EXCLUDED[view.exclusion].format(cells=view.cells)
 
 
 def _not_preferred(record: Explanation, chosen: NodeSet) -> str:

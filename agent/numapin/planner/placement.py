@@ -17,7 +17,7 @@ from numapin.planner.accounting import release, reserve
 from numapin.planner.choice import Choice, Denial, choose, deciding, kubelet_reason
 from numapin.planner.offers import Offers
 from numapin.planner.ties import Taste, Weight
-from numapin.planner.ways import POD_AFFINITY
+from numapin.planner.ways import KEPT, POD_AFFINITY
 from numapin.planner.wording import node_views, refusal_sentence, what_would_fit
 
 NAMED_CANDIDATES = 5
@@ -73,7 +73,7 @@ def place(books: Books, request: Request, rules: Rules) -> Plan | Refusal:
             sizes=sizes,
             nodes=views,
             width=width,
-            candidates=_candidates(offers, answer.own) if request.affinity is None else (request.affinity,),
+            candidates=(request.affinity,) if request.affinity is not None else _candidates(offers, answer.own),
             tie_break="" if request.affinity is None else POD_AFFINITY,
             would_fit=would_fit,
             hints=request.hints,
@@ -90,7 +90,7 @@ def place(books: Books, request: Request, rules: Rules) -> Plan | Refusal:
         sizes=sizes,
         nodes=views,
         width=width,
-        candidates=_candidates(offers, answer.mask),
+        candidates=(nodes,) if request.affinity is not None else _candidates(offers, answer.mask),
         chosen=nodes,
         preferred=answer.preferred,
         tie_break=f"{rule}; bounded search" if offers.inexact else rule,
@@ -151,7 +151,7 @@ def _unchanged(
         candidates=(nodes,),
         chosen=nodes,
         preferred=True,
-        tie_break="already-assigned",
+        tie_break=KEPT,
         hints=request.hints,
     )
     if held != books.assignments.get(request.owner):

@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from numapin.model.memory import MEMORY, MemoryType
 from numapin.model.nodeset import NodeId, NodeSet
 from numapin.model.plan import Exclusion, NodeView, ProviderHints, TopologyPolicy
+from numapin.model.quantity import at_least
 from numapin.planner.choice import combine
 
 OUTSIDE = (Exclusion.NOT_ALLOWED, Exclusion.MEMORYLESS)
 POD_AFFINITY = "nodes-of-its-pod"
 """The tie-break's word when the nodes were given: decided with the pod's first container, or those it has already."""
+KEPT = "already-assigned"
+"""The tie-break's word when nothing was decided anew."""
 _LAX = (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT)
-_UNITS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,21 +136,3 @@ def offered(view: NodeView, kind: MemoryType) -> int:
 def _places(views: Sequence[NodeView]) -> Iterator[NodeSet]:
     """Nodes in no group, and groups, each once."""
     yield from dict.fromkeys(v.cells if len(v.cells) > 1 else NodeSet(1 << v.node) for v in views)
-
-
-def at_most(size_bytes: int) -> str:
-    """IEC text of three figures, rounded down, so that what it says does fit."""
-    return _rounded(size_bytes, up=False)
-
-
-def at_least(size_bytes: int) -> str:
-    """IEC text of three figures, rounded up, so that what it says is enough."""
-    return _rounded(size_bytes, up=True)
-
-
-def _rounded(size_bytes: int, *, up: bool) -> str:
-    for unit, factor in _UNITS:
-        if size_bytes >= factor:
-            scale = 100 if size_bytes < 10 * factor else 10 if size_bytes < 100 * factor else 1
-            return f"{(size_bytes * scale + (factor - 1) * up) // factor / scale:g} {unit}"
-    return f"{size_bytes} bytes"

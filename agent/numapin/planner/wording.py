@@ -6,12 +6,12 @@ Owns: every sentence a person reads about a placement. Must never: say a number 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from numapin.model.memory import MEMORY, Books, MemoryType
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Exclusion, NodeView, RefusalCode, Request, TopologyPolicy
-from numapin.model.quantity import format_bytes
+from numapin.model.quantity import format_available, format_bytes
 from numapin.planner.choice import Denial
 from numapin.planner.offers import Offers
 from numapin.planner.ties import Taste
@@ -63,9 +63,9 @@ def node_views(books: Books, request: Request, kinds: tuple[MemoryType, ...], ta
     return tuple(views)
 
 
-def amounts(sizes: Mapping[MemoryType, int]) -> str:
-    """``8 GiB``, or ``8 GiB and 1 GiB of hugepages-2Mi``."""
-    parts = [format_bytes(v) if k == MEMORY else f"{format_bytes(v)} of {k}" for k, v in sizes.items()]
+def amounts(sizes: Mapping[MemoryType, int], show: Callable[[int], str] = format_bytes) -> str:
+    """``8 GiB``, or ``8 GiB and 1 GiB of hugepages-2Mi``; what can be had is to be shown by `format_available`."""
+    parts = [show(v) if k == MEMORY else f"{show(v)} of {k}" for k, v in sizes.items()]
     return " and ".join(parts)
 
 
@@ -92,7 +92,7 @@ def _what_nodes_have(offers: Offers, views: tuple[NodeView, ...]) -> str:
     said: list[tuple[int, str, str, str]] = []
     for group, offer in offers.groups.items():
         free = dict(zip(offers.kinds, offer, strict=False))
-        said.append((min(offer), f"group {NodeSet(group)}", amounts(free), ""))
+        said.append((min(offer), f"group {NodeSet(group)}", amounts(free, format_available), ""))
     for view in views:
         if view.exclusion is Exclusion.NOT_ALLOWED or view.cells.mask in offers.groups:
             continue
@@ -102,9 +102,9 @@ def _what_nodes_have(offers: Offers, views: tuple[NodeView, ...]) -> str:
         note = ""
         if view.exclusion is Exclusion.KERNEL_SHORT:
             short = {k: v for k, v in view.kernel_free.items() if v < offers.request.sizes[k]}
-            note = f" (the kernel only {amounts(short)})"
+            note = f" (the kernel only {amounts(short, format_available)})"
         least = min((min(f, view.kernel_free.get(k, f)) for k, f in free.items()), default=0)
-        said.append((least, f"node {view.node}", amounts(free), note))
+        said.append((least, f"node {view.node}", amounts(free, format_available), note))
     if not said:
         allowed = any(view.exclusion is not Exclusion.NOT_ALLOWED for view in views)
         return "no node has any to promise" if allowed else "no node is allowed for it"
@@ -159,7 +159,8 @@ def _given(offers: Offers, views: tuple[NodeView, ...], nodes: NodeSet) -> str:
         return f"{head}; it would fit {way.place} with {way.more} there"
     most = {k: sum(view.allocatable.get(k, 0) for view in members) for k in offers.kinds}
     short = {k: v for k, v in most.items() if v < offers.request.sizes[k]}
-    return f"{head}, and {'it' if len(nodes) == 1 else 'they'} can promise {amounts(short)} at most, even when empty"
+    they = "it" if len(nodes) == 1 else "they"
+    return f"{head}, and {they} can promise {amounts(short, format_available)} at most, even when empty"
 
 
 def _when_empty(offers: Offers, views: tuple[NodeView, ...], bounds: Bounds) -> str:
@@ -194,7 +195,7 @@ def _never(offers: Offers) -> str:
     if not short:
         return "no allowed node has normal memory"
     everyone = NodeSet.from_ids(i for i, v in offers.allocatable.items() if any(v)) or NodeSet(offers.all)
-    return f"{_nodes(everyone)} can promise {amounts(short)} at most, even when empty"
+    return f"{_nodes(everyone)} can promise {amounts(short, format_available)} at most, even when empty"
 
 
 def _wanted(request: Request) -> Iterable[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from numapin.cli.check_config import run
+from numapin.cli.main import main
 from numapin.daemon.config import Config, load_config
 from numapin.model.errors import ConfigError, ExitStatus
 from support.cgroup_trees import CgroupTree
@@ -110,6 +111,16 @@ def test_given_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(arguments(tmp_path, config=file))
 
     assert capsys.readouterr().out.startswith(f"# OK: {file};")
+
+
+def test_a_file_without_its_option(capsys: pytest.CaptureFixture[str]) -> None:
+    """A file named by mistake as an argument is a usage error that says how to name it."""
+    status = main(["check-config", "/etc/numapin/other.toml"])
+    captured = capsys.readouterr()
+
+    assert (status, captured.out) == (ExitStatus.USAGE, "")
+    assert "usage: numapin check-config [-h] [--config FILE]" in captured.err
+    assert "with --config: --config /etc/numapin/other.toml" in captured.err
 
 
 def test_what_the_machine_cannot_keep(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_from_the_checkpoint(host: Host, tmp_path: Path, capsys: pytest.CaptureF
     assert main(["explain", "orders-db", *down]) == ExitStatus.NOT_RUNNING
     out = capsys.readouterr().out
     assert out.startswith("numapin is NOT RUNNING: no numapin daemon answers")
-    assert "Node 0 is taken: among sets of as few nodes" in out
+    assert "Node 0 was chosen: among sets of as few nodes" in out
     assert main(["explain", "web", *down]) == ExitStatus.FAILURE
     assert "holds only those with a promise or a refusal" in capsys.readouterr().err
 

@@ -70,6 +70,17 @@ def test_it_does_not_fit(root: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "- with a memory limit of 13.2 GiB or less it would fit on node 0 now" in out
 
 
+def test_where_the_first_does_not_fit(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of none that fits nobody comes next, and nothing was placed before."""
+    _, none, _ = plan(capsys, "--root", root, "--memory", "40Gi", "--count", 2)
+    _, one, _ = plan(capsys, "--root", root, "--memory", "20Gi", "--count", 2)
+
+    assert "  None of 2 would fit; the first would be refused: needs 40 GiB; " in none
+    assert "The nodes before any was placed:" in none
+    assert "  1 of 2 would fit: 1 on nodes 0-1; the next would be refused: needs 20 GiB; " in one
+    assert "The nodes after 1 was placed:" in one
+
+
 def test_not_all_fit(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 5 too when only some of --count fit, and how many do."""
     status, out, _ = plan(capsys, "--root", root, "--memory", "6Gi", "--count", 9, "-o", "json")
@@ -190,7 +201,7 @@ def test_a_root_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_on_a_running_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A real daemon's books are asked, and a release of all stands beside the answer; explain finds nobody."""
+    """A real daemon's books are asked; after a release of all the answer is exit 5; explain finds nobody."""
     from support.cgroup_trees import CgroupTree
 
     machine = write_machine(tmp_path / "machine", even(2, memory=16 * GIB))
@@ -204,13 +215,17 @@ def test_on_a_running_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert main(["release", "--all", "--socket", str(daemon.socket)]) == 0
         capsys.readouterr()
         after = plan(capsys, "--socket", daemon.socket, "--memory", "10Gi")
+        (tmp_path / "pod.json").write_text(json.dumps(manifest("1Gi")))
+        pod = plan(capsys, "--socket", daemon.socket, "--pod", tmp_path / "pod.json")
     finally:
         daemon.kill()
     answer = json.loads(live[1])
 
     assert (live[0], answer["placements"][0]["nodes"], answer["source"]["from"]) == (0, [1], "daemon")
     assert (unknown, "no container 'nobody' is known" in said) == (ExitStatus.FAILURE, True)
-    assert "But not now: numapin release --all: nothing is pinned until the daemon is started again." in after[1]
+    said = "But not now: numapin release --all: nothing is pinned until the daemon is started again."
+    assert (after[0], after[1].splitlines()[1:3]) == (5, ["  It would be pinned to node 0.", f"  {said}"])
+    assert (pod[0], pod[1].splitlines()[2:4]) == (5, [said, ""])
 
 
 # ---- pods --------------------------------------------------------------------------------------------------------
@@ -319,7 +334,7 @@ def test_a_file_that_is_not_there(root: Path, tmp_path: Path, capsys: pytest.Cap
 
 
 def test_without_pyyaml(root: Path, tmp_path: Path) -> None:
-    """Where PyYAML is missing the message names the package, and JSON still works."""
+    """Where PyYAML is missing the message says how this Python gets it, and JSON still works."""
     (tmp_path / "a.yaml").write_text(POD.replace("MEMORY", "1Gi"))
     (tmp_path / "a.json").write_text(json.dumps(manifest("1Gi")))
     code = "import sys; sys.modules['yaml'] = None; from numapin.cli.main import main; sys.exit(main(sys.argv[1:]))"
@@ -330,7 +345,9 @@ def test_without_pyyaml(root: Path, tmp_path: Path) -> None:
             cwd=CHECKOUT / "agent", capture_output=True, text=True, check=False,
         )  # fmt: skip
 
-    assert (ends["a.yaml"].returncode, "apt install python3-yaml" in ends["a.yaml"].stderr) == (1, True)
+    in_venv = sys.prefix != sys.base_prefix
+    says = f"{sys.prefix}/bin/python -m pip install PyYAML" if in_venv else "apt install python3-yaml"
+    assert (ends["a.yaml"].returncode, says in ends["a.yaml"].stderr) == (1, True)
     assert (ends["a.json"].returncode, ends["a.json"].stderr) == (0, "")
 
 

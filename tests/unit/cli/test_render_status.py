@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from numapin.cli.render_status import format_age, render_containers, render_status
+from numapin.daemon.undo import ONE_RELEASED
 from support.golden import DATA, golden
 
 HOSTILE = "[bold red]x[/] \x1b[2J\x1b]0;title\x07\r\n\u202etxet\u2028 :skull: {0} %s " + "A" * 300
@@ -81,7 +82,32 @@ def test_hostile_text(
 
         assert not any(c in text for c in "\x1b\x07\r\u202e\u2028")
         assert all(c.isprintable() or c == "\n" for c in text)
-        assert max(map(len, text.splitlines())) <= width
+        assert [] == [line for line in text.splitlines() if len(line) > width and " " in line.strip()]
+
+
+def test_sentences_fold_between_words(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a terminal every sentence folds, a path in it stays whole, and what follows is indented below its head."""
+    monkeypatch.setenv("COLUMNS", "40")
+    path = "/sys/fs/cgroup/" + "x" * 60
+    document = status()
+    document["containers"] = [document["containers"][0] | {"message": f"somebody else writes {path} again and again"}]
+    document["findings"] = [{"code": "out-of-reach", "message": f"{path} cannot be written"}]
+
+    lines = shown(render_status, document, capsys).splitlines()
+
+    assert lines.count(f"    {path}") == 1
+    assert lines[-3:] == ["! out-of-reach:", f"  {path}", "  cannot be written"]
+
+
+def test_a_released_one_is_said_to_be_that_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """The state and the message do not both say it."""
+    row = status()["containers"][0] | {"state": "released", "message": ONE_RELEASED}
+
+    for render in (render_status, render_containers):
+        text = shown(render, status() | {"containers": [row]}, capsys)
+
+        assert "released: it is decided again when it or the daemon is started again" in text
+        assert "by hand" not in text
 
 
 def test_hostile_findings(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from numapin.model.memory import MEMORY, Block, Books, MemoryType, Owner
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Explanation, Hint, Plan, ProviderHints, Refusal, Request, Rules, TopologyPolicy
 from numapin.planner.accounting import reserve
-from numapin.planner.explain import TIE_BREAKS, largest_at_once, node_verdict, remedies, why_sentences
+from numapin.planner.explain import TIE_BREAKS, largest_at_once, node_verdicts, remedies, why_sentences
 from numapin.planner.placement import place
 from support.cases import random_case
 from support.checker import verdict, without_verdict
@@ -91,7 +91,7 @@ def test_an_admitted_request() -> None:
 
     assert said == (
         "It needs 5 GiB, which one node could hold when empty.",
-        "Node 1 is taken: among sets of as few nodes that can take it the lowest ids win.",
+        "Node 1 was chosen: among sets of as few nodes that can take it the lowest ids win.",
         "Node 2 also has room for it.",
     )
 
@@ -102,9 +102,66 @@ def test_a_group_and_a_wider_set() -> None:
     said = why_sentences(record(books, asked(5), TopologyPolicy.BEST_EFFORT))
 
     assert said[1:] == (
-        "Group 0-1 is taken: no other set of as few nodes can take it.",
+        "Group 0-1 was chosen: no other set of as few nodes can take it.",
         "More nodes than necessary; the policy best-effort allows that.",
     )
+
+
+def test_only_what_the_policy_would_take_has_room() -> None:
+    """A wider group with enough free is a rival under best-effort, and is not spoken of where it would be refused."""
+    books = holding(machine(10, 10, 10), a=("1-2", 12))
+    strict, single, lax = (
+        why_sentences(record(books, asked(5), policy))[1:]
+        for policy in (TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE, TopologyPolicy.BEST_EFFORT)
+    )
+
+    assert strict == single == ("Node 0 was chosen: no other set of as few nodes can take it.",)
+    assert lax == (*strict, "Group 1-2 also has room for it.")
+
+
+def test_nodes_that_other_providers_do_not_want_are_no_rivals() -> None:
+    """Under restricted a node with room that the CPUs do not want is said to be refused, under best-effort not."""
+    hints = (ProviderHints("cpu", (Hint(NodeSet.of(1), True),)),)
+    strict, lax = (
+        record(machine(10, 10, 10), asked(5, hints=hints), policy)
+        for policy in (TopologyPolicy.RESTRICTED, TopologyPolicy.BEST_EFFORT)
+    )
+
+    assert not any("also" in sentence for sentence in why_sentences(strict))
+    assert node_verdicts(strict) == ("has room, but would be refused", "chosen", "has room, but would be refused")
+    assert "Node 0 and node 2 also have room for it." in why_sentences(lax)
+    assert node_verdicts(lax) == ("has room", "chosen", "has room")
+
+
+def test_given_nodes_have_no_rivals() -> None:
+    """Where its pod has nodes already, or it keeps what it was promised, no others are open to it."""
+    given = record(machine(10, 10), asked(5, affinity=NodeSet.of(1)))
+    kept = record(holding(machine(10, 10), new=("1", 5)), asked(5))
+
+    assert given.candidates == (NodeSet.of(1),)
+    assert why_sentences(given)[1:] == ("Node 1 was chosen: its pod has these nodes already.",)
+    assert node_verdicts(given) == ("has room, but would be refused", "chosen")
+    assert why_sentences(kept)[1:] == ("Node 1 was chosen: it keeps what it was promised before.",)
+
+
+def test_rivals_would_be_taken() -> None:
+    """In thousands of decisions: with nothing but a rival left to it, the request is admitted there."""
+    rng = Random(17)
+    rivals = 0
+    for _ in range(3_000):
+        books, request, rules = random_case(rng, most_nodes=5)
+        found = place(books, request, rules).explanation
+        if found.chosen is None or found.tie_break.startswith(("already", "nodes-of")):
+            continue
+        said = "".join(s for s in why_sentences(found) if " also ha" in s).lower()
+        for nodes in map(NodeSet.parse, re.findall(r"(?:node|group) ([\d,-]*\d)", said)):
+            alone = Request(**{**fields(request), "allowed": nodes})
+            wide = rules.policy in (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT)
+            rivals += 1
+
+            assert wide or len(nodes) == found.width, said
+            assert isinstance(place(books, alone, rules), Plan), said
+    assert rivals > 300
 
 
 def test_other_providers_are_named() -> None:
@@ -209,13 +266,13 @@ def test_each_node_has_its_finding() -> None:
     books = holding(machine(10, 10, 10, 10, 1), a=("0", 8), b=("2-3", 11))
     found = record(books, asked(5, allowed=NodeSet.of(0, 1, 2, 3)))
 
-    assert [
+    assert (
         "not enough free",
         "chosen",
         "tied into group 2-3",
         "tied into group 2-3",
         "not allowed for it",
-    ] == [node_verdict(view, found) for view in found.nodes]
+    ) == node_verdicts(found)
 
 
 def test_refused_and_admitted_differ_only_in_the_verdict() -> None:

@@ -13,10 +13,10 @@ import pytest
 from numapin.model.memory import MEMORY, Block, Books, MemoryType, Owner
 from numapin.model.nodeset import NodeId, NodeSet
 from numapin.model.plan import Hint, Plan, ProviderHints, Refusal, Request, Rules, TopologyPolicy
+from numapin.model.quantity import at_least, at_most, format_available
 from numapin.planner.accounting import release, reserve
 from numapin.planner.explain import remedies
 from numapin.planner.placement import place
-from numapin.planner.ways import at_least, at_most
 from support.cases import random_case
 from support.strategies import empty_books
 
@@ -126,6 +126,18 @@ def test_given_nodes_are_the_only_ones_spoken_of() -> None:
 def test_rounding(size: int, least: str, most: str) -> None:
     """What must become free is rounded up, what would fit is rounded down."""
     assert (least, most) == (at_least(size), at_most(size))
+
+
+def test_a_table_and_a_remedy_name_the_same_size() -> None:
+    """Free memory is never shown larger than it is, so the limit that would fit is the figure in the table."""
+    size = (842 << 20) - 1
+    books = empty_books({0: {MEMORY: size}})
+    answer = place(books, Request(Owner("pod", "new"), {MEMORY: GIB}), Rules())
+
+    assert isinstance(answer, Refusal)
+    assert (format_available(size), format_available(0), format_available(-GIB)) == ("841 MiB", "0", "-1 GiB")
+    assert answer.message.startswith("needs 1 GiB; node 0 has 841 MiB free; node 0 can promise 841 MiB at most")
+    assert remedies(answer.explanation) == ("with a memory limit of 841 MiB or less it would fit on node 0 now",)
 
 
 # ---- every remedy is true ------------------------------------------------------------------------------------------

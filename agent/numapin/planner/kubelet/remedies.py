@@ -14,11 +14,12 @@ from decimal import Decimal
 from numapin.model.memory import MEMORY, MemoryType, Owner
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Scope, TopologyPolicy
+from numapin.model.quantity import at_least, at_most
 from numapin.planner.kubelet.node import Admission, Kubelet
 from numapin.planner.kubelet.pods import NotWholeBytes, Pod, PodContainer
 from numapin.planner.kubelet.rejection import Rejected, Situation, Sizes
 from numapin.planner.kubelet.static import LISTED_SETS, TooManyNodes
-from numapin.planner.ways import Way, at_least, at_most
+from numapin.planner.ways import Way
 
 ASKED_SETS = 1 << 18
 """Sets of nodes that all the trials together may look at: a second or two."""
@@ -33,7 +34,7 @@ _LENIENT = (
     TopologyPolicy.BEST_EFFORT,
     TopologyPolicy.NONE,
 )
-_UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "PiB": 1 << 50}
 
 
 @dataclass(slots=True)

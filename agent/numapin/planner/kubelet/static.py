@@ -255,9 +255,11 @@ class StaticPolicy:
         if any(self.ledger.total(mask.mask, kind)[1] < size for kind, size in asked.items()):
             extended = self._choice(pod, asked, mask.mask)
             if extended is None or extended.affinity is None:
-                raise AllocationError(f"no set of NUMA nodes around {mask} has enough memory")
+                raise AllocationError(f"{_too_little(mask)}, also together with others")
             if best.preferred and not extended.preferred:
-                raise AllocationError(f"no preferred set of NUMA nodes around {mask} has enough memory")
+                raise AllocationError(
+                    f"{_too_little(mask)}, and with others it would be more nodes than the policy prefers"
+                )
             mask = extended.affinity
         nodes = [self.ledger.nodes[n] for n in mask]
         if len(nodes) > 1 and any(node.count > 0 and node.cells != mask.mask for node in nodes):
@@ -307,6 +309,10 @@ class StaticPolicy:
                         part = min(left, old.size_bytes)
                         held[i] = Block(old.affinity, old.type, old.size_bytes - part)
                         left -= part
+
+
+def _too_little(nodes: NodeSet) -> str:
+    return f"{nodes.named} {'has' if len(nodes) == 1 else 'have'} too little memory free"
 
 
 def _restored(held: Sequence[Block], asked: Mapping[MemoryType, int]) -> Hints | None:

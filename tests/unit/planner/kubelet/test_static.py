@@ -58,6 +58,22 @@ def allocated(static: StaticPolicy, pod: Pod, placed: PodContainer) -> None:
         return
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (Hint(NodeSet.of(0), False), "node 0 has too little memory free, also together with others"),
+        (Hint(NodeSet.of(0, 1), False), "nodes 0-1 have too little memory free, also together with others"),
+    ],
+)
+def test_nodes_that_are_not_enough_are_named(given: Hint, says: str) -> None:
+    """Where the topology manager's nodes and all sets around them have too little, that is said of these nodes."""
+    static = StaticPolicy(Ledger(empty_books({n: {MEMORY: 10} for n in (0, 1)}).node_map))
+    pod = Pod("p", (container("c", memory=30),))
+
+    with pytest.raises(AllocationError, match=f"^{says}$"):
+        static.allocate(pod, pod.containers[0], given)
+
+
 def test_the_choice_is_the_best_of_the_list() -> None:
     """Whatever is on the nodes, with memory that may be used again, around any set of nodes."""
     rng = Random(9)
