@@ -56,6 +56,14 @@ def option_strings() -> set[str]:
 # ---- the unit ----------------------------------------------------------------------------------------------
 
 
+def test_make_run_reads_yaml() -> None:
+    """The environment that ``make run`` sets up has what ``plan --pod`` needs for YAML."""
+    extras = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+    assert "run) what='.[pods]'" in (CHECKOUT / "scripts/venv").read_text()
+    assert any(name.startswith("PyYAML") for name in extras["pods"])
+
+
 def test_unit_starts_a_verb_we_have() -> None:
     """The unit's command line is one our parser takes."""
     command, *arguments = unit_values("ExecStart")

@@ -68,7 +68,7 @@ def test_b092_the_refusal_has_the_numbers(policy: TopologyPolicy) -> None:
     answer = ask(books, "two", 85, policy)
 
     assert isinstance(answer, Refusal)
-    assert "node 0 has 83 GiB free, node 1 9.4 GiB" in answer.message
+    assert "node 0 has 83 GiB free, node 1 9.39 GiB" in answer.message
     assert "node 1 holds single-node containers" in answer.message
 
 

@@ -162,7 +162,7 @@ def test_b092_a_preference_for_both_nodes_is_no_reason(tmp_path: Path) -> None:
     assert host.states() == {first: "pinned", second: "refused", third: "refused"}
     assert host.agent.machine.hints(host.view(third).record)[0].hints
     for path in (second, third):
-        assert "node 0 has 83 GiB free, node 1 9.4 GiB" in host.view(path).message
+        assert "node 0 has 83 GiB free, node 1 9.39 GiB" in host.view(path).message
         assert "nodes 0-1 together would do but node 1 holds single-node containers" in host.view(path).message
     host.agent.flush()
     before = (replace(host.agent.counters), len(host.log.lines))

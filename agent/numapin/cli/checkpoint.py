@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from numapin.cli.checkpoint_file import read_named
-from numapin.cli.text import safe
+from numapin.cli.text import output_width, safe, wrapped
 from numapin.model.checkpoint import Checkpoint, record_problems
 from numapin.model.errors import CheckpointError, ExitStatus
 from numapin.model.memory import MEMORY, MemoryType
@@ -61,7 +61,7 @@ def _verify(path: Path, *, as_json: bool) -> ExitStatus:
         print_json("CheckpointVerification", {"file": str(path), "ok": not problems, "problems": list(problems)})
     elif problems:
         for problem in problems:
-            print(f"{path}: {safe(problem, limit=2000)}")
+            print(wrapped(f"{path}: {safe(problem, limit=2000)}", output_width(), rest="  "))
     else:
         count = len(checkpoint.containers)
         print(f"{path}: OK, {count} container{'s' * (count != 1)} on {len(checkpoint.books.node_map.nodes)} nodes")
@@ -90,7 +90,8 @@ def describe(checkpoint: Checkpoint, path: Path) -> Iterator[str]:
     else:
         yield "no containers"
     for cgroup, record in sorted(checkpoint.refusals.items()):
-        yield f"\nrefused: {safe(record.name)} ({safe(cgroup)})\n    {record.code}: {safe(record.message, limit=400)}"
+        said = wrapped(f"{record.code}: {safe(record.message, limit=400)}", output_width(), first="    ", rest="    ")
+        yield f"\nrefused: {safe(record.name)} ({safe(cgroup)})\n{said}"
 
 
 def _nodes(checkpoint: Checkpoint) -> Iterator[tuple[str, ...]]:

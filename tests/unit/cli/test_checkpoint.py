@@ -59,6 +59,17 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[-1] == "    no-room: needs 15 GiB; node 0 has 9 GiB free, node 1 10 GiB"
 
 
+def test_a_refusal_folds(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a terminal a refusal's sentence folds between words, below its head."""
+    monkeypatch.setenv("COLUMNS", "50")
+    run(arguments("show", written(tmp_path, sample())))
+
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "    no-room: needs 15 GiB; node 0 has 9 GiB free,",
+        "    node 1 10 GiB",
+    ]
+
+
 def test_show_a_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A group is named at its nodes, and memory types that lie elsewhere than the pin say where."""
     checkpoint = sample(containers=0)
