@@ -39,7 +39,13 @@ def _service(args: argparse.Namespace) -> list[Check]:
     except NotPermitted as exc:
         return [Check("service", Verdict.NOTE, f"not asked: {exc}")]
     except NotRunning:
-        return [Check("service", Verdict.NOTE, "does not run; start it with: systemctl enable --now numapin")]
+        return [
+            Check(
+                "service",
+                Verdict.NOTE,
+                "does not run; start it with: systemctl enable --now numapin (make run in a clone)",
+            )
+        ]
     except (NoAnswer, RequestFailed) as exc:
         return [Check("service", Verdict.PROBLEM, str(exc))]
     findings = status.get("findings")

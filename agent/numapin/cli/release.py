@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from numapin.cli.client import ask
-from numapin.cli.text import safe
+from numapin.cli.text import output_width, safe, wrapped
 from numapin.model.errors import ExitStatus, NotPermitted, NotRunning
 
 POLL_S = 0.2
@@ -90,21 +90,26 @@ def _show(document: Mapping[str, Any]) -> None:
     source, rows = document["source"], document["containers"]
     if source["from"] == "checkpoint":
         found = "" if source["found"] else ", and there is none"
-        print(f"{safe(source['why'], limit=400)}\nReleasing from the checkpoint {safe(source['path'])}{found}.")
+        _say(safe(source["why"], limit=400))
+        _say(f"Releasing from the checkpoint {safe(source['path'])}{found}.")
         if source.get("earlier_boot"):
-            print("It was saved before this machine was started: nothing of it stands in a cgroup any more.")
+            _say("It was saved before this machine was started: nothing of it stands in a cgroup any more.")
         for reason in source["damaged"]:
-            print(f"The generation before it was taken: {safe(reason, limit=400)}.")
+            _say(f"The generation before it was taken: {safe(reason, limit=400)}.")
     for row in rows:
-        print(_sentence(row))
+        _say(_sentence(row))
     print(_sum(rows, pending=document["pending"]))
     for path in document.get("cpuset_left_enabled", ()):
         file = safe(f"/sys/fs/cgroup{path}/cgroup.subtree_control", limit=400)
-        print(f"numapin enabled cpuset in {file}; it stays enabled, for others may depend on it by now.")
+        _say(f"numapin enabled cpuset in {file}; it stays enabled, for others may depend on it by now.")
     if document["all"] and source["from"] == "daemon":
         print("Nothing is pinned any more until the daemon is started again.")
     elif source["from"] == "daemon" and any(row["mems"] is not None and not row["problem"] for row in rows):
         print("It is decided again when it or the daemon is started again.")
+
+
+def _say(text: str) -> None:
+    print(wrapped(text, output_width(), rest="  "))
 
 
 def _sentence(row: Mapping[str, Any]) -> str:
