@@ -13,7 +13,8 @@ import pytest
 
 from numapin.kernel.cgroupfs import open_cgroup
 from numapin.kernel.discovery import Discovery
-from numapin.kernel.watch import CgroupWatcher, Uevent, UeventWatcher
+from numapin.kernel.uevents import Uevent, UeventWatcher
+from numapin.kernel.watch import CgroupWatcher
 from numapin.model.errors import KernelError
 from numapin.model.nodeset import NodeSet
 from support.real_cgroups import ROOT, RealTree
@@ -170,7 +171,7 @@ def test_uevents_of_nodes() -> None:
 def test_uevents_cost_little() -> None:
     """The uevent socket is had without the rest of pyroute2, which would be a quarter of the daemon."""
     code = (
-        "import sys; from numapin.kernel.watch import UeventWatcher; UeventWatcher().close();"
+        "import sys; from numapin.kernel.uevents import UeventWatcher; UeventWatcher().close();"
         "print(len([m for m in sys.modules if m.startswith('pyroute2')]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

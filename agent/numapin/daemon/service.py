@@ -42,8 +42,10 @@ from numapin.kernel.discovery import Discovery
 from numapin.kernel.files import read_optional
 from numapin.kernel.kubelet_watch import KubeletStateWatcher
 from numapin.kernel.own import read_machine_memory, read_own_footprint
+from numapin.kernel.runtime_watch import RuntimeStateWatcher
 from numapin.kernel.systemd import BOOTED, Systemd
-from numapin.kernel.watch import CgroupWatcher, RuntimeStateWatcher, UeventWatcher
+from numapin.kernel.uevents import UeventWatcher
+from numapin.kernel.watch import CgroupWatcher
 from numapin.model.checkpoint import Checkpoint
 from numapin.model.errors import CheckpointError, CheckpointUnreadable, ExitStatus, KernelError, NumapinError
 from numapin.model.memory import Books

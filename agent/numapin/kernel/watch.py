@@ -1,30 +1,20 @@
-"""Events: cgroups that come and go, writes to nodes and memory limits, runtimes' state files, memory hotplug.
+"""Events of the cgroup tree: cgroups that come and go, writes to nodes and memory limits.
 
-Owns: which directories are watched. A directory is listed after its watch was set, for what was made meanwhile
-raises no event. Must never: read or write a cgroup's files, or watch inside a container.
+Owns: which cgroups are watched, and the form of an event, `runtime_watch`'s too. A directory is listed after its
+watch was set, for what was made meanwhile raises no event. Must never: read or write a cgroup's files, or watch
+inside a container.
 """
 
 from __future__ import annotations
 
-import errno
-import importlib.util
-import socket
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
-from typing import Any, Self
 
 from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy
 from numapin.kernel.files import list_subdirectories
-from numapin.kernel.inotify import CLOSE_WRITE, CREATE, DELETE, MODIFY, MOVED_TO, InotifyWatcher
-from numapin.kernel.runtimes import RuntimeFiles, RuntimePaths
+from numapin.kernel.inotify import CREATE, DELETE, MODIFY, InotifyWatcher
 from numapin.model.errors import KernelReadError
-
-_UEVENT_KERNEL_GROUP = 1
-_UEVENT_BYTES = 65_536
-_HOTPLUG_SUBSYSTEMS = ("memory", "node")
 
 
 class EventKind(StrEnum):
@@ -48,15 +38,6 @@ class CgroupEvent:
 
     kind: EventKind
     path: str
-
-
-@dataclass(frozen=True, slots=True)
-class Uevent:
-    """A kernel uevent of memory or a node, with the kernel's words (``online``, ``memory``, ``/devices/…``)."""
-
-    action: str
-    subsystem: str
-    devpath: str
 
 
 class CgroupWatcher(InotifyWatcher):
@@ -182,177 +163,3 @@ class CgroupWatcher(InotifyWatcher):
             except KernelReadError:
                 continue  # gone again; its removal is on the way
             pending += [f"{here}/{name}" for name in reversed(names)]
-
-
-class RuntimeStateWatcher(InotifyWatcher):
-    """
-    Watches where runc and crun keep state, also under containerd, Docker, CRI-O and Podman.
-
-    STATE_APPEARED tells that a runtime has set a container up (every limit is written by then) or changed it
-    (``docker update``), and for runc or crun by hand it is the first sign that the cgroup is a container.
-    Directories that do not exist yet are waited for.
-
-    Raises:
-        KernelReadError: No inotify instance is left.
-    """
-
-    def __init__(self, hierarchy: Hierarchy, root: Path, paths: RuntimePaths | None = None) -> None:
-        super().__init__()
-        self._root = "" if str(root) == "/" else str(root)
-        self._files = RuntimeFiles(root, hierarchy.mount_point, paths)
-        paths = paths or RuntimePaths()
-        self._depths = {**dict.fromkeys(paths.states, 1), **dict.fromkeys(paths.task_states, 2)}
-        self._above = {a for base in self._depths for a in _ancestors(base)}
-        for base in sorted(self._above | set(self._depths), key=len):
-            for _ in self._enter(base):
-                pass
-
-    def read(self) -> list[CgroupEvent]:
-        """What happened since the last call, in order and each path once; never blocks."""
-        events: dict[CgroupEvent, None] = {}
-        for notice in self._watches.read():
-            if notice is None:
-                events[CgroupEvent(EventKind.OVERFLOW, "")] = None
-                self._reenter()
-                continue
-            directory = notice.directory.removeprefix(self._root)
-            if notice.is_directory:
-                found = self._enter(f"{directory}/{notice.name}") if notice.mask & CREATE else iter(())
-            elif notice.name in ("state.json", "status"):
-                found = iter((directory,))
-            else:
-                continue
-            for path in self._cgroups(found):
-                events[CgroupEvent(EventKind.STATE_APPEARED, path)] = None
-        return list(events)
-
-    def _reenter(self) -> None:
-        for base in (*self._above, *self._depths):
-            for _ in self._enter(base):
-                pass
-
-    def _enter(self, directory: str) -> Iterator[str]:
-        """Watch *directory* if it is of interest, and what is in it; yields containers' state directories."""
-        pending = [directory]
-        while pending:
-            here = pending.pop()
-            depth = self._depth(here)
-            if depth is None:
-                continue
-            is_state = depth == 0
-            mask = CLOSE_WRITE | MOVED_TO if is_state else CREATE
-            if not self._watches.add(self._root + here, mask):
-                continue
-            if is_state:
-                yield here
-                continue
-            try:
-                names = list_subdirectories(self._root + here)
-            except KernelReadError:
-                continue
-            pending += [f"{here}/{name}" for name in names]
-
-    def _depth(self, directory: str) -> int | None:
-        """Levels from *directory* down to state directories; ``None`` when it is of no interest."""
-        for base, depth in self._depths.items():
-            if directory == base:
-                return depth
-            if directory.startswith(f"{base}/"):
-                left = depth - directory.removeprefix(base).count("/")
-                return left if left >= 0 else None
-        return 3 if directory in self._above else None
-
-    def _cgroups(self, directories: Iterator[str]) -> Iterator[str]:
-        for directory in directories:
-            base = next(b for b in self._depths if directory.startswith(f"{b}/"))
-            path = self._files.cgroup_of(base, *directory.removeprefix(f"{base}/").split("/"))
-            if path is not None:
-                yield path
-
-
-class UeventWatcher:
-    """
-    Kernel uevents of memory blocks and nodes (not udev's copies), without blocking.
-
-    Raises:
-        KernelReadError: The kernel or the service's restrictions do not allow the socket.
-    """
-
-    def __init__(self) -> None:
-        base, kind = _uevent_sockets()
-        try:
-            self._socket: Any = kind()
-            # the base class's bind: that of UeventSocket takes no group before pyroute2 0.8
-            base.bind(self._socket, groups=_UEVENT_KERNEL_GROUP)
-        except OSError as exc:
-            raise KernelReadError("the kernel's uevent socket", exc.errno or 0) from exc
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def fileno(self) -> int:
-        """Descriptor that becomes readable when an uevent of any kind arrives."""
-        return int(self._socket.fileno())
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
-
-    def drain(self) -> bool:
-        """Take everything off the socket; true when memory or a node changed, or something may have been lost."""
-        return bool(self.read())
-
-    def read(self) -> list[Uevent]:
-        """
-        Uevents of memory and nodes since the last call; never blocks.
-
-        When the kernel dropped some, one with the action ``lost`` is among them.
-        """
-        events: list[Uevent] = []
-        while True:
-            try:
-                data = self._socket.recv(_UEVENT_BYTES, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                return events
-            except OSError as exc:
-                if exc.errno != errno.ENOBUFS:
-                    raise KernelReadError("the kernel's uevent socket", exc.errno or 0) from exc
-                events.append(Uevent("lost", "memory", ""))
-                continue
-            for message in self._socket.marshal.parse(data):
-                if message.get("SUBSYSTEM") in _HOTPLUG_SUBSYSTEMS:
-                    events.append(Uevent(message.get("ACTION"), message.get("SUBSYSTEM"), message.get("DEVPATH")))
-
-
-def _uevent_sockets() -> tuple[Any, Any]:
-    """
-    pyroute2's netlink socket and its uevent socket, without the rest of pyroute2.
-
-    Its package imports everything it can do (routing, nftables, a database): 10 MiB for the daemon's whole life and
-    half of its start. So the package stands in ``sys.modules`` unexecuted, as a place to import the two from
-    (tried with 0.7.7 and 0.9.7); where a version does not bear that, all of it is loaded.
-    """
-    spec = importlib.util.find_spec("pyroute2")
-    if spec is not None and "pyroute2" not in sys.modules:
-        sys.modules["pyroute2"] = importlib.util.module_from_spec(spec)
-        try:
-            return _import_sockets()
-        except (ImportError, AttributeError):
-            for name in [m for m in sys.modules if m == "pyroute2" or m.startswith("pyroute2.")]:
-                del sys.modules[name]
-    return _import_sockets()
-
-
-def _import_sockets() -> tuple[Any, Any]:
-    from pyroute2.netlink.nlsocket import NetlinkSocket
-    from pyroute2.netlink.uevent import UeventSocket
-
-    return NetlinkSocket, UeventSocket
-
-
-def _ancestors(path: str) -> Iterator[str]:
-    parts = path.strip("/").split("/")
-    return ("/" + "/".join(parts[:k]) for k in range(1, len(parts)))

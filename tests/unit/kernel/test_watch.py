@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from numapin.kernel.cgroup_mounts import CgroupVersion
-from numapin.kernel.watch import CgroupEvent, CgroupWatcher, EventKind, RuntimeStateWatcher
+from numapin.kernel.watch import CgroupWatcher
 from numapin.model.errors import KernelReadError
-from support.cgroup_trees import GIB, GUARANTEED_SLICE, ID_A, ID_B, CgroupTree, oci
+from support.cgroup_trees import GIB, GUARANTEED_SLICE, ID_A, ID_B, CgroupTree
 
 DOCKER = f"/system.slice/docker-{ID_A}.scope"
 
@@ -35,7 +35,7 @@ def watcher(tree: CgroupTree) -> Iterator[CgroupWatcher]:
         yield found
 
 
-def seen(watcher: CgroupWatcher | RuntimeStateWatcher) -> list[tuple[str, str]]:
+def seen(watcher: CgroupWatcher) -> list[tuple[str, str]]:
     """Kind and path of what was reported."""
     return [(e.kind.value, e.path) for e in watcher.read()]
 
@@ -192,57 +192,3 @@ def test_no_tree_no_watcher(tree: CgroupTree) -> None:
     shutil.rmtree(tree.cpuset)
     with pytest.raises(KernelReadError):
         CgroupWatcher(hierarchy, lambda _: False)
-
-
-def test_state_files_name_the_cgroup(tree: CgroupTree) -> None:
-    """A state that appears, in directories made after the start, is told with the container's cgroup (trap 33)."""
-    with RuntimeStateWatcher(tree.hierarchy(), tree.root) as watcher:
-        tree.runc("c1", "/system.slice/c1")
-        first = watcher.read()
-        tree.crun("c2", "/c2")
-        tree.runc(ID_A, DOCKER, base="/run/docker/runtime-runc/moby")
-        second = watcher.read()
-        tree.runc("c1", "/system.slice/c1", memory=GIB)
-        third = watcher.read()
-
-    assert first == [CgroupEvent(EventKind.STATE_APPEARED, "/system.slice/c1")]
-    assert {e.path for e in second} == {"/c2", DOCKER}
-    assert [e.path for e in third] == ["/system.slice/c1"]
-
-
-def test_states_that_were_there_are_not_told(tree: CgroupTree) -> None:
-    """The first walk finds them; their later changes are told."""
-    tree.runc("c1", "/system.slice/c1")
-    with RuntimeStateWatcher(tree.hierarchy(), tree.root) as watcher:
-        before = watcher.read()
-        tree.runc("c1", "/system.slice/c1", memory=GIB)
-
-        assert before == []
-        assert seen(watcher) == [("state-appeared", "/system.slice/c1")]
-
-
-def test_a_state_that_says_nothing(tree: CgroupTree) -> None:
-    """A half-written or foreign file in a state directory is no event and no error."""
-    directory = tree.root / "run/runc/c1"
-    with RuntimeStateWatcher(tree.hierarchy(), tree.root) as watcher:
-        directory.mkdir(parents=True)
-        (directory / "state.json").write_text('{"id": "c1", ')
-        (directory / "exec.fifo").touch()
-
-        assert watcher.read() == []
-
-
-def test_a_container_of_runc_from_event_to_record(tree: CgroupTree) -> None:
-    """Its cgroup's event finds nothing, its state's event finds the container."""
-    discovery = tree.discovery()
-    with (
-        CgroupWatcher(tree.hierarchy(), discovery.is_container_path) as cgroups,
-        RuntimeStateWatcher(tree.hierarchy(), tree.root) as states,
-    ):
-        tree.add("/c1", memory=GIB)
-        by_cgroup = [discovery.inspect(e.path) for e in cgroups.read()]
-        tree.crun("c1", "/c1", config=oci(memory=GIB))
-        by_state = [discovery.inspect(e.path) for e in states.read()]
-
-    assert by_cgroup == [None]
-    assert [r.cgroup for r in by_state if r] == ["/c1"]
