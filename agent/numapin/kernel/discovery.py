@@ -16,27 +16,15 @@ from numapin.kernel.cgroup_controllers import control_file, missing_cpuset
 from numapin.kernel.cgroup_directory import path_parts
 from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy
 from numapin.kernel.cgroupfs import Cgroup, open_cgroup
-from numapin.kernel.names import ContainerName, PodPath, Role, is_safe_id, names_cgroup
+from numapin.kernel.names import ContainerName, PodPath, Role
 from numapin.kernel.processes import is_runtime_init, read_start_ticks
 from numapin.kernel.recognition import MOST_INSIDE, Inside, Recognition
+from numapin.kernel.record_fields import container_kind, container_runtime, contradictions, display_name, pod_name
 from numapin.kernel.runtimes import Metadata, RuntimeFiles, RuntimePaths
-from numapin.model.container import (
-    ContainerId,
-    ContainerKind,
-    ContainerRecord,
-    Limits,
-    OciFacts,
-    Runtime,
-)
+from numapin.model.container import ContainerId, ContainerKind, ContainerRecord, Limits, OciFacts
 from numapin.model.errors import CgroupGone, KernelError, KernelReadError
 from numapin.model.nodeset import NodeSet
 
-_SANDBOX_KEYS = ("io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType")
-_NAME_KEYS = ("io.kubernetes.cri.container-name", "io.kubernetes.container.name")
-_POD_NAME_KEYS = (
-    ("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.cri.sandbox-name"),
-    ("io.kubernetes.pod.namespace", "io.kubernetes.pod.name"),
-)
 _INIT_LOOKED_AT = 8
 """Processes looked at to tell whether the user's program runs already."""
 
@@ -180,13 +168,13 @@ class Discovery:
         metadata = Metadata(name.runtime) if name.role is Role.SYSTEM else self._files.read(name)
         facts = self._alive(metadata.facts)
         settled = metadata.state is not None or name.role is Role.SYSTEM or self._runs(cgroup)
-        doubts = [*metadata.problems, *_contradictions(cgroup.path, metadata)]
+        doubts = [*metadata.problems, *contradictions(cgroup.path, metadata)]
         limits = self._limits(cgroup, doubts)
         certain = pod is not None or not doubts  # under kubepods the path tells the class
         missing: list[str] = []
         doubts += self._rootless(cgroup.path)
         mems, effective, parent = self._nodes(cgroup, doubts, missing)
-        kind = _kind(name, facts)
+        kind = container_kind(name, facts)
         readable = limits.memory_bytes is not None or cgroup.has_memory_limit_file()
         if pod is not None and facts is None and kind is ContainerKind.CONTAINER and limits.memory_bytes is None:
             doubts.append("neither metadata nor a memory limit: it may be the pod's sandbox")
@@ -195,17 +183,17 @@ class Discovery:
             findings.append(f"no OCI metadata of {name.id} found on disk")
         return ContainerRecord(
             id=ContainerId(name.id),
-            name=_display_name(name, facts, metadata, findings),
+            name=display_name(name, facts, metadata, findings),
             cgroup=cgroup.path,
             inode=cgroup.inode,
-            runtime=_runtime(metadata, facts),
+            runtime=container_runtime(metadata, facts),
             kind=kind,
             limits=limits,
             mems=mems,
             effective_mems=effective,
             parent_mems=parent,
             pod_uid=pod.uid if pod else None,
-            pod_name=_pod_name(facts) if pod else None,
+            pod_name=pod_name(facts) if pod else None,
             pod_qos=pod.qos if pod else None,
             pod_limits=self._pod_limits(pod, doubts),
             oci=facts,
@@ -307,47 +295,3 @@ class Discovery:
         except KernelError as exc:
             doubts.append(str(exc))
             return None
-
-
-def _contradictions(path: str, metadata: Metadata) -> Iterator[str]:
-    """Sentences about metadata that belongs to another cgroup."""
-    facts, state = metadata.facts, metadata.state
-    if facts is not None and not names_cgroup(facts.cgroups_path, path):
-        yield f"{facts.source} names the cgroup {facts.cgroups_path[:200]!r}, not this one"
-    if state is not None and state.cgroup is not None and not f"{state.cgroup}/".startswith(f"{path}/"):
-        yield f"{state.source} names the cgroup {state.cgroup[:200]!r}, not this one"
-
-
-def _kind(name: ContainerName, facts: OciFacts | None) -> ContainerKind:
-    if name.role is Role.SYSTEM:
-        return ContainerKind.SYSTEM
-    sandbox = facts is not None and any(facts.annotations.get(k) == "sandbox" for k in _SANDBOX_KEYS)
-    return ContainerKind.SANDBOX if sandbox or name.role is Role.SANDBOX else ContainerKind.CONTAINER
-
-
-def _runtime(metadata: Metadata, facts: OciFacts | None) -> Runtime:
-    """CRI-O and Podman share a storage; an annotation tells them apart where the name does not."""
-    manager = facts.annotations.get("io.container.manager") if facts is not None else None
-    if metadata.runtime is Runtime.PODMAN and manager == "cri-o":
-        return Runtime.CRIO
-    return metadata.runtime
-
-
-def _display_name(name: ContainerName, facts: OciFacts | None, metadata: Metadata, findings: list[str]) -> str:
-    annotations = facts.annotations if facts is not None else {}
-    given = next((annotations[k] for k in _NAME_KEYS if k in annotations), None)
-    if given is not None and is_safe_id(given):
-        return given
-    if given is not None:
-        findings.append(f"its name in the metadata is no container name: {given[:80]!r}")
-    return metadata.name or name.id
-
-
-def _pod_name(facts: OciFacts | None) -> str | None:
-    """``namespace/name`` of the pod as the metadata tells, ``None`` when it does not."""
-    for namespace_key, name_key in _POD_NAME_KEYS if facts is not None else ():
-        assert facts is not None
-        namespace, name = facts.annotations.get(namespace_key, ""), facts.annotations.get(name_key, "")
-        if is_safe_id(name):
-            return f"{namespace}/{name}" if is_safe_id(namespace) else name
-    return None
