@@ -17,10 +17,10 @@ from numapin.daemon.api_wire import parse_request
 from numapin.daemon.config import Config, load_config
 from numapin.kernel.cgroup_mounts import find_hierarchy, parse_mountinfo
 from numapin.kernel.kubelet_state import parse_kubelet_state
-from numapin.kernel.oci import (
+from numapin.kernel.oci import parse_config
+from numapin.kernel.runtime_state import (
     RuntimeState,
     merge_state,
-    parse_config,
     parse_crun_status,
     parse_docker_name,
     parse_runc_state,

@@ -250,7 +250,8 @@ from numapin.daemon.api_wire import parse_request
 from numapin.daemon.config import load_config
 from numapin.kernel.kubelet_state import parse_kubelet_state
 from numapin.kernel.names import names_cgroup, possible_cgroups
-from numapin.kernel.oci import parse_config, parse_crun_status, parse_runc_state
+from numapin.kernel.oci import parse_config
+from numapin.kernel.runtime_state import parse_crun_status, parse_runc_state
 from numapin.kernel.systemd import decode_nodes
 from numapin.model.errors import NumapinError
 from numapin.model.nodeset import NodeSet

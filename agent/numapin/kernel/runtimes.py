@@ -17,10 +17,10 @@ from typing import TypeVar
 
 from numapin.kernel.files import file_stamp, list_subdirectories, open_beneath, open_directory, read_text
 from numapin.kernel.names import ContainerName, Role, is_safe_id, may_be_claimed, possible_cgroups
-from numapin.kernel.oci import (
+from numapin.kernel.oci import parse_config
+from numapin.kernel.runtime_state import (
     RuntimeState,
     merge_state,
-    parse_config,
     parse_crun_status,
     parse_docker_name,
     parse_runc_state,
