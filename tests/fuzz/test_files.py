@@ -212,7 +212,7 @@ def test_a_damaged_document_is_not_remembered_whole(tmp_path: Path) -> None:
     discovery = tree.discovery()
     for _ in range(20):
         (record,) = discovery.scan()
-    (error,) = [v for _, v in discovery.files._parsed.values() if isinstance(v, KernelError)]
+    (error,) = [v for _, v in discovery.files._documents._parsed.values() if isinstance(v, KernelError)]
     trace, depth = error.__traceback__, 0
     while trace is not None:
         trace, depth = trace.tb_next, depth + 1

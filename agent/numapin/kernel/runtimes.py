@@ -8,16 +8,13 @@ never: run a runtime or talk to one.
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-from numapin.kernel.files import file_stamp, list_subdirectories, open_beneath, open_directory, read_text
 from numapin.kernel.names import ContainerName, Role, is_safe_id, may_be_claimed, possible_cgroups
 from numapin.kernel.oci import parse_config
+from numapin.kernel.runtime_documents import Documents
 from numapin.kernel.runtime_state import (
     RuntimeState,
     merge_state,
@@ -27,9 +24,8 @@ from numapin.kernel.runtime_state import (
     parse_task_options,
 )
 from numapin.model.container import OciFacts, Runtime
-from numapin.model.errors import KernelError, KernelReadError
+from numapin.model.errors import KernelError
 
-_T = TypeVar("_T")
 _K3S = "/run/k3s/containerd"
 _OWN_NAMESPACES = ("k8s.io", "moby")
 """Namespaces of CRI and Docker, whose containers have telling cgroup names."""
@@ -84,11 +80,9 @@ class RuntimeFiles:
     """
 
     def __init__(self, root: Path, mount_point: str, paths: RuntimePaths | None = None) -> None:
-        self._root = "" if str(root) == "/" else str(root)
+        self._documents = Documents(root)
         self._mount_point = mount_point
         self._paths = paths or RuntimePaths()
-        self._parsed: dict[str, tuple[tuple[int, int, int], object]] = {}
-        self._used: set[str] = set()
         self._cgroups: dict[str, ContainerName] = {}
 
     def refresh(self) -> None:
@@ -97,10 +91,10 @@ class RuntimeFiles:
         for state, runtime in self._direct_states():
             self._offer(found, state.cgroup, Path(state.source).parent.name, runtime)
         for base in self._paths.tasks:
-            for namespace in self._listed(base):
+            for namespace in self._documents.listed(base):
                 if namespace in _OWN_NAMESPACES:
                     continue
-                for name in self._listed(f"{base}/{namespace}"):
+                for name in self._documents.listed(f"{base}/{namespace}"):
                     with contextlib.suppress(KernelError):
                         facts = self._config(base, namespace, name)
                         for path in possible_cgroups(facts.cgroups_path) if facts is not None else ():
@@ -127,8 +121,7 @@ class RuntimeFiles:
 
     def forget_unused(self) -> None:
         """Drop parsed documents that nobody asked for since the last call."""
-        self._parsed = {k: v for k, v in self._parsed.items() if k in self._used}
-        self._used.clear()
+        self._documents.forget_unused()
 
     def by_cgroup(self, path: str) -> ContainerName | None:
         """The container whose files name *path* as its cgroup."""
@@ -144,14 +137,14 @@ class RuntimeFiles:
     def runtime_of(self, container_id: str) -> Runtime | None:
         """Who keeps files of a container with this id; ``None`` when nobody does."""
         for base in self._paths.tasks:
-            for namespace in self._listed(base):
-                if self._exists(f"{base}/{namespace}", container_id):
+            for namespace in self._documents.listed(base):
+                if self._documents.exists(f"{base}/{namespace}", container_id):
                     return Runtime.DOCKER if namespace == "moby" else Runtime.CONTAINERD
         for base in self._paths.storage:
-            if self._exists(base, container_id):
+            if self._documents.exists(base, container_id):
                 return Runtime.PODMAN
         for base in self._paths.states:
-            if self._exists(base, container_id):
+            if self._documents.exists(base, container_id):
                 return Runtime.CRUN if base.endswith("crun") else Runtime.RUNC
         return None
 
@@ -162,7 +155,7 @@ class RuntimeFiles:
         A task of containerd's or a state of runc's is no sign of that: they go with what they ran, only later.
         """
         bases = (self._paths.docker, *self._paths.storage)
-        return is_safe_id(container_id) and any(self._exists(base, container_id) for base in bases)
+        return is_safe_id(container_id) and any(self._documents.exists(base, container_id) for base in bases)
 
     def read(self, name: ContainerName) -> Metadata:
         """Everything the files say about a container; missing files are normal, damaged ones are told."""
@@ -204,7 +197,7 @@ class RuntimeFiles:
             for base in self._paths.tasks:
                 yield base, (likely, name.id)
             for base in self._paths.tasks:
-                for namespace in self._listed(base):
+                for namespace in self._documents.listed(base):
                     if namespace != likely:
                         yield base, (namespace, name.id)
             if name.runtime is Runtime.UNKNOWN:
@@ -212,7 +205,9 @@ class RuntimeFiles:
                     yield base, (name.id, "userdata")
 
     def _config(self, base: str, *parts: str) -> OciFacts | None:
-        return self._load(base, parts, "config.json", lambda text, source: parse_config(text, source=source))
+        return self._documents.load(
+            base, parts, "config.json", lambda text, source: parse_config(text, source=source)
+        )
 
     def _find_state(self, name: ContainerName, namespace: str | None, problems: list[str]) -> RuntimeState | None:
         if not is_safe_id(name.id):
@@ -236,7 +231,7 @@ class RuntimeFiles:
         """The state root that a containerd task was started with, when it is one below ``/run``."""
         for base in self._paths.tasks:
             with contextlib.suppress(KernelError):
-                root = self._load(
+                root = self._documents.load(
                     base, (namespace, container_id), "options.json", lambda t, s: parse_task_options(t, source=s)
                 )
                 if root:
@@ -245,25 +240,27 @@ class RuntimeFiles:
                         yield clean
 
     def _state(self, base: str, *parts: str) -> RuntimeState | None:
-        state = self._load(
+        state = self._documents.load(
             base,
             parts,
             "state.json",
             lambda text, source: parse_runc_state(text, source=source, mount_point=self._mount_point),
         )
-        return state or self._load(base, parts, "status", lambda text, source: parse_crun_status(text, source=source))
+        return state or self._documents.load(
+            base, parts, "status", lambda text, source: parse_crun_status(text, source=source)
+        )
 
     def _direct_states(self) -> Iterator[tuple[RuntimeState, Runtime]]:
         """The states of containers without telling names, and whose container each is: who keeps a task's state."""
         for base in self._paths.states:
-            for name in self._listed(base):
+            for name in self._documents.listed(base):
                 with contextlib.suppress(KernelError):
                     state = self._state(base, name)
                     if state is not None:
                         yield state, state.runtime
         for base in self._paths.task_states:
-            for namespace in self._listed(base):
-                for name in self._listed(f"{base}/{namespace}") if namespace not in _OWN_NAMESPACES else ():
+            for namespace in self._documents.listed(base):
+                for name in self._documents.listed(f"{base}/{namespace}") if namespace not in _OWN_NAMESPACES else ():
                     with contextlib.suppress(KernelError):
                         state = self._state(base, namespace, name)
                         if state is not None:
@@ -271,7 +268,7 @@ class RuntimeFiles:
 
     def _docker_name(self, name: ContainerName) -> str | None:
         with contextlib.suppress(KernelError):
-            label = self._load(
+            label = self._documents.load(
                 self._paths.docker, (name.id,), "config.v2.json", lambda t, s: parse_docker_name(t, source=s)
             )
             return label if label and is_safe_id(label) else None
@@ -282,58 +279,3 @@ class RuntimeFiles:
         """Take *path* as a container's cgroup unless it can only be a mistake, or a trick."""
         if path is not None and may_be_claimed(path):
             found.setdefault(path, ContainerName(container_id, runtime, Role.CONTAINER))
-
-    def _listed(self, directory: str) -> list[str]:
-        """Names of the directories in one of the runtimes' directories that can be ids; none when it is missing."""
-        try:
-            return [n for n in list_subdirectories(self._root + directory) if is_safe_id(n)]
-        except KernelReadError:
-            return []
-
-    def _exists(self, directory: str, name: str) -> bool:
-        path = Path(f"{self._root}{directory}/{name}")
-        return path.is_dir() and not path.is_symlink()
-
-    def _load(self, base: str, parts: Iterable[str], file: str, parse: Callable[[str, str], _T]) -> _T | None:
-        """
-        One parsed document below *base*, ``None`` when missing; what was parsed before is returned as it was.
-
-        Raises:
-            KernelReadError: A link, no regular file (EINVAL), too long, unreadable.
-            KernelFormatError: Not such a document.
-        """
-        parts = tuple(parts)
-        shown = "/".join((base, *parts, file))
-        fds: list[int] = []
-        try:
-            fds.append(open_directory(self._root + base))
-            fds.append(open_beneath(fds[0], parts, shown=shown))
-            stamp = file_stamp(file, dir_fd=fds[1], shown=shown, regular=True)
-            if stamp is None:
-                return None
-            self._used.add(shown)
-            known = self._parsed.get(shown)
-            if known is None or known[0] != stamp:
-                known = (stamp, self._parse(file, fds[1], shown, parse))
-                self._parsed[shown] = known
-            if isinstance(known[1], KernelError):
-                raise known[1].with_traceback(None)  # else its trace, and what that holds, grows each time
-            return known[1]  # type: ignore[return-value] # one file is always parsed by the same function
-        except KernelReadError as exc:
-            if exc.errno in (errno.ENOENT, errno.ENODEV):
-                return None
-            raise
-        finally:
-            for fd in fds:
-                os.close(fd)
-
-    @staticmethod
-    def _parse(file: str, fd: int, shown: str, parse: Callable[[str, str], object]) -> object:
-        """The document, or the error it deserves: a damaged file is not parsed again until it changes."""
-        try:
-            return parse(read_text(file, dir_fd=fd, shown=shown, follow=False), shown)
-        except KernelError as exc:
-            if isinstance(exc, KernelReadError) and exc.errno in (errno.ENOENT, errno.ENODEV):
-                raise
-            exc.__cause__ = exc.__context__ = None  # they and the trace hold the whole text
-            return exc.with_traceback(None)
