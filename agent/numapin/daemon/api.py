@@ -1,24 +1,21 @@
 """The API socket: one JSON request line and one JSON answer per connection.
 
-Owns: the socket file, who may ask what, and the bounds on size, time and number. Must never: block the loop, or
-know what a verb does.
+Owns: who may ask what, and the bounds on size, time and number. Must never: block the loop, or know what a verb does.
 """
 
 from __future__ import annotations
 
 import errno
-import grp
-import os
 import selectors
 import socket
-import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from numapin.daemon.api_peer import Peer, read_peer
+from numapin.daemon.api_socket import group_id, listen
 from numapin.daemon.api_wire import UnknownVerb, encode_error, encode_result, parse_request
-from numapin.model.errors import AlreadyRunning, ExitStatus, NotPermitted, NumapinError, RequestFailed, SocketUnusable
+from numapin.model.errors import ExitStatus, NotPermitted, NumapinError, RequestFailed
 
 __all__ = ["ApiServer", "Handler", "Peer", "UnknownVerb"]
 
@@ -75,7 +72,7 @@ class ApiServer:
         self.path = path
         self._handler = handler
         self._changing = changing
-        self._gid = group if isinstance(group, int) else _group_id(group)
+        self._gid = group if isinstance(group, int) else group_id(group)
         self._max_connections = max_connections
         self._epoll = selectors.EpollSelector()
         self._listener: socket.socket | None = None
@@ -97,7 +94,7 @@ class ApiServer:
             AlreadyRunning: A daemon answers there.
             SocketUnusable: The place is taken by something else, or cannot be written.
         """
-        self._listener = self._listen()
+        self._listener, self._inode = listen(self.path, self._gid, self._max_connections)
         self._accept_more(True)
         selector.register(self, selectors.EVENT_READ, self)
 
@@ -150,51 +147,6 @@ class ApiServer:
         """When `expire` has something to do, in monotonic time; ``None`` when there is nothing."""
         due = [c.deadline_ns for c in self._connections.values()]
         return min(due if self._resume_ns is None else [*due, self._resume_ns], default=None)
-
-    # ---- the socket file -------------------------------------------------------------------------------------
-
-    def _listen(self) -> socket.socket:
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-        try:
-            self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            self._clear_place()
-            listener.bind(str(self.path))
-            # nobody can connect before listen(), so the mode that the umask left is never used
-            if self._gid is not None:
-                os.chown(self.path, -1, self._gid)
-            self.path.chmod(0o600 if self._gid is None else 0o660)
-            self._inode = self.path.lstat().st_ino
-            listener.listen(self._max_connections)
-        except OSError as exc:
-            listener.close()
-            raise SocketUnusable(str(self.path), _reason(exc)) from exc
-        except NumapinError:
-            listener.close()
-            raise
-        return listener
-
-    def _clear_place(self) -> None:
-        """Remove the socket of a daemon that is gone; anything else in the way is refused."""
-        if self.path.parent.is_symlink():
-            raise SocketUnusable(str(self.path), f"{self.path.parent} is a symbolic link, which is not followed")
-        try:
-            mode = self.path.lstat().st_mode
-        except FileNotFoundError:
-            return
-        if not stat.S_ISSOCK(mode):
-            what = "a symbolic link" if stat.S_ISLNK(mode) else "no socket"
-            raise SocketUnusable(str(self.path), f"what is there is {what} and is not replaced; remove it")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
-            try:
-                probe.connect(str(self.path))
-            except ConnectionRefusedError:
-                self.path.unlink()
-                return
-            except BlockingIOError:
-                pass
-        raise AlreadyRunning(str(self.path), 0)
-
-    # ---- clients ---------------------------------------------------------------------------------------------
 
     def _accept_more(self, wanted: bool) -> None:
         assert self._listener is not None
@@ -310,16 +262,3 @@ _STRANGER = (
 )
 _TOO_LARGE = f"a request is at most {MAX_REQUEST_BYTES} bytes"
 _ONE_LINE = "a connection carries one request: one line of JSON and its line end"
-
-
-def _group_id(name: str) -> int | None:
-    try:
-        return grp.getgrnam(name).gr_gid
-    except KeyError:
-        return None
-
-
-def _reason(exc: OSError) -> str:
-    if exc.errno is None:  # "AF_UNIX path too long" has no number
-        return str(exc)
-    return f"{os.strerror(exc.errno)} ({errno.errorcode.get(exc.errno, str(exc.errno))})"
