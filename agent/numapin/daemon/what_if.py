@@ -21,12 +21,12 @@ from numapin.model.nodeset import CpuSet, NodeSet
 from numapin.model.plan import Plan, ProviderHints, Refusal, Request, Scope, TopologyPolicy
 from numapin.planner.accounting import build_node_map
 from numapin.planner.explain import remedies, why_sentences
+from numapin.planner.kubelet.bounds import KUBELET_NODES, TooManyNodes
 from numapin.planner.kubelet.manifest import Manifest
 from numapin.planner.kubelet.node import Admission
 from numapin.planner.kubelet.pods import NotWholeBytes, Pod, PodContainer
 from numapin.planner.kubelet.rejection import Situation, record, rejected
 from numapin.planner.kubelet.remedies import remedies as remedies_of_pod
-from numapin.planner.kubelet.static import KUBELET_NODES, TooManyNodes
 from numapin.planner.placement import place
 from numapin.planner.providers import cpu_hints
 

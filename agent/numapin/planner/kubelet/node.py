@@ -13,18 +13,11 @@ from dataclasses import dataclass, field, replace
 from numapin.model.memory import Books, NodeMap
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Hint, ProviderHints, Scope, TopologyPolicy
+from numapin.planner.kubelet.bounds import KUBELET_NODES, LISTED_SETS, MERGED_NODES, TooManyNodes
 from numapin.planner.kubelet.ledger import Ledger
 from numapin.planner.kubelet.merge import Distances, admits, merge
 from numapin.planner.kubelet.pods import Pod, PodContainer
-from numapin.planner.kubelet.static import (
-    KUBELET_NODES,
-    LISTED_SETS,
-    MERGED_NODES,
-    AllocationError,
-    Hints,
-    StaticPolicy,
-    TooManyNodes,
-)
+from numapin.planner.kubelet.static import AllocationError, Hints, StaticPolicy
 
 TOPOLOGY_AFFINITY_ERROR = "TopologyAffinityError"
 UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"

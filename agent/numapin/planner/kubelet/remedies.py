@@ -15,10 +15,10 @@ from numapin.model.memory import MEMORY, MemoryType, Owner
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Scope, TopologyPolicy
 from numapin.model.quantity import at_least, at_most
+from numapin.planner.kubelet.bounds import LISTED_SETS, TooManyNodes
 from numapin.planner.kubelet.node import Admission, Kubelet
 from numapin.planner.kubelet.pods import NotWholeBytes, Pod, PodContainer
 from numapin.planner.kubelet.rejection import Rejected, Situation, Sizes
-from numapin.planner.kubelet.static import LISTED_SETS, TooManyNodes
 from numapin.planner.ways import Way
 
 ASKED_SETS = 1 << 18

@@ -10,10 +10,10 @@ from numapin.model.memory import MEMORY, Block, MemoryType, Owner
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Hint, Scope, TopologyPolicy
 from numapin.planner.accounting import reserve
+from numapin.planner.kubelet.bounds import TooManyNodes
 from numapin.planner.kubelet.ledger import Ledger
 from numapin.planner.kubelet.node import Kubelet, StartFailed, started
 from numapin.planner.kubelet.pods import Pod, PodContainer
-from numapin.planner.kubelet.static import TooManyNodes
 from support.strategies import empty_books
 
 RESTRICTED = TopologyPolicy.RESTRICTED

@@ -12,10 +12,11 @@ import pytest
 from numapin.model.memory import MEMORY, MemoryType
 from numapin.model.nodeset import NodeId, NodeSet
 from numapin.model.plan import Hint, Scope, TopologyPolicy
+from numapin.planner.kubelet.bounds import TooManyNodes
 from numapin.planner.kubelet.ledger import Ledger
 from numapin.planner.kubelet.node import Kubelet
 from numapin.planner.kubelet.pods import Pod, PodContainer
-from numapin.planner.kubelet.static import AllocationError, StaticPolicy, TooManyNodes
+from numapin.planner.kubelet.static import AllocationError, StaticPolicy
 from support.strategies import empty_books
 
 HUGE = MemoryType("hugepages-2Mi")
