@@ -92,7 +92,7 @@ def test_nothing_is_written_outside_a_containers_own_cgroup(data: st.DataObject)
 @fuzz_trees
 @given(data=st.data())
 def test_no_log_line_is_forged_and_no_table_broken(data: st.DataObject) -> None:
-    """Each event is one line, each container one row, each sentence one line; all of it printable, none too wide."""
+    """Each event is one line, each container one row, each sentence one line, no wider than a word makes it."""
     with tempfile.TemporaryDirectory(dir=FAST) as folder:
         found = data.draw(machines(Path(folder)))
         run(found)
@@ -117,7 +117,8 @@ def test_no_log_line_is_forged_and_no_table_broken(data: st.DataObject) -> None:
         said = sum(len([*filter(None, [r["message"]]), *unsaid(r)]) for r in rows if r["state"] not in QUIET)
         assert len(wide.splitlines()) == 1 + len(rows) + said
         assert all(line.isprintable() for text in everything for line in text.split("\n"))
-        assert all(cell_len(line) <= 60 for line in shown(render_status, status, "60").split("\n"))
+        folded = shown(render_status, status, "60").split("\n")
+        assert all(cell_len(line) <= 60 or len(line.split()) == 1 for line in folded)  # a path stays whole
 
 
 def test_what_an_honest_container_changes(tmp_path: Path) -> None:
