@@ -27,7 +27,7 @@ PURE = ("model", "planner")
 EFFECTS = {"os", "time", "socket", "pathlib", "random", "logging", "subprocess", "threading", "datetime", "sys", "io"}
 HOMES = {  # where a library may be imported: prefixes of module names
     "time": ("kernel.clock",),
-    "inotify_simple": ("kernel.watch", "kernel.inotify"),
+    "inotify_simple": ("kernel.inotify",),
     "pyroute2": ("kernel.",),
     "psutil": ("kernel.",),
     "jeepney": ("kernel.",),

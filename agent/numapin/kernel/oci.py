@@ -7,11 +7,9 @@ never: trust a path found in a document.
 from __future__ import annotations
 
 from itertools import islice
-from pathlib import Path
 
 import msgspec
 
-from numapin.kernel.files import read_text
 from numapin.kernel.oci_values import decode, hugetlb_limits, id_set, kept_annotations, positive_limit
 from numapin.model.container import Device, Limits, OciFacts
 from numapin.model.nodeset import CpuSet, NodeSet
@@ -61,17 +59,6 @@ class _Linux(msgspec.Struct, rename={"cgroups_path": "cgroupsPath", "net_devices
 class _Config(msgspec.Struct):
     linux: _Linux | None = None
     annotations: dict[str, str] | None = None
-
-
-def read_bundle(path: Path) -> OciFacts:
-    """
-    Facts of an OCI ``config.json``; *path* is the file.
-
-    Raises:
-        KernelReadError: Missing (ENOENT), a symbolic link (ELOOP), too long (EFBIG), unreadable.
-        KernelFormatError: Not such a document.
-    """
-    return parse_config(read_text(path, follow=False), source=str(path))
 
 
 def parse_config(text: str, *, source: str) -> OciFacts:
