@@ -233,6 +233,22 @@ def test_hotplug_of_something_unusable(numapin: Numapin, machine: Path) -> None:
     assert quiet(numapin)
 
 
+def test_a_machine_that_changed_without_a_word(numapin: Numapin, machine: Path) -> None:
+    """No uevent told of it: the full pass sees that a node has less memory, and promises no more than there is."""
+    CgroupTree(machine, nodes="0-1")
+    numapin.configure('full_pass_interval = "1s"')
+    numapin.start()
+    write_machine(machine, even(2, memory=4 * GIB))
+    wait_for(lambda: [n["memory_map"]["memory"]["total"] for n in numapin.status()["nodes"]] == [4 * GIB] * 2)
+
+    assert "machine_changed" in numapin.log.read_text()
+    changes = len(numapin.lines("machine_changed"))
+    passed = numapin.status()["last_full_pass_seconds_ago"]
+    wait_for(lambda: numapin.status()["last_full_pass_seconds_ago"] < passed)
+    assert len(numapin.lines("machine_changed")) == changes
+    assert quiet(numapin)
+
+
 def test_something_in_the_place_of_the_socket(numapin: Numapin, machine: Path) -> None:
     """A file where the socket shall be is not replaced: exit 1, the path, and what to do."""
     tree = CgroupTree(machine, nodes="0-1")

@@ -129,11 +129,11 @@ class Delivery:
             return True
         if cgroup is None:
             return True  # its removal is on the way
-        try:
-            held = cgroup.read_memory_current() or 0
+        held: int | None = 0
+        short = None
+        with contextlib.suppress(KernelError):  # the write itself will say what is wrong
+            held = cgroup.read_movable()
             short = short_of_room(cgroup, view.nodes, held, machine)
-        except KernelError:
-            held, short = 0, None  # the write itself will say what is wrong
         if short is not None:
             return self._defer(view, short)
         try:

@@ -21,16 +21,16 @@ MARGIN_BYTES = 32 << 20
 """Left free on the target of a migration: below the kernel's watermarks it would reclaim and stall."""
 
 
-def short_of_room(cgroup: Cgroup, nodes: NodeSet, held: int, machine: Machine) -> str | None:
+def short_of_room(cgroup: Cgroup, nodes: NodeSet, held: int | None, machine: Machine) -> str | None:
     """
     A sentence with the numbers when the pages that would move do not fit on *nodes* now, else ``None``.
 
-    *held* is what the cgroup has in all, in bytes.
+    *held* is what the cgroup has in all, in bytes; ``None`` where nobody knows.
 
     Raises:
         KernelError: The kernel does not say where its pages are.
     """
-    if held <= MARGIN_BYTES:
+    if held is not None and held <= MARGIN_BYTES:
         return None
     stat = cgroup.read_memory_numa_stat()
     if stat is None:

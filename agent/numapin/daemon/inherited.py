@@ -101,7 +101,7 @@ class Following:
             with self._finder.open(path) as cgroup:
                 if ours is None or cgroup.inode != ours.inode or cgroup.read_cpuset_mems() not in ours.mems:
                     return
-                held = cgroup.read_memory_current() or 0
+                held = cgroup.read_movable()
                 outcome = self._writer.submit(WriteJob(cgroup, nodes, False), held)
         except CgroupGone:
             return

@@ -31,6 +31,12 @@ SAVE_RETRY_NS = 5_000_000_000
 SETTLE_NS = 300_000_000
 """After the last uevent before the machine is read again: a DIMM comes as a burst of blocks."""
 
+LATEST_NS = 700_000_000
+"""After the first uevent at the latest: what comes block by block for minutes is followed meanwhile."""
+
+REREAD_NS = (1_000_000_000, 5_000_000_000, 30_000_000_000)
+"""When the machine is read again after it could not be (a node on its way out); then the full pass looks at it."""
+
 
 class Source(Protocol):
     """A descriptor with events to read."""
@@ -80,6 +86,7 @@ class Loop:
         log: Log,
         pass_interval_ns: int,
         reread_machine: Callable[[], None],
+        look_at_machine: Callable[[], None],
         reload_config: Callable[[], None],
         status_line: Callable[[], str],
         kubelet: Hotplug | None = None,
@@ -97,12 +104,15 @@ class Loop:
         self._log = log
         self.pass_interval_ns = pass_interval_ns
         self._reread_machine = reread_machine
+        self._look_at_machine = look_at_machine
         self._reload_config = reload_config
         self._status_line = status_line
         self._stop = False
         self._pass_due = 0
         self._flush_due: int | None = None
         self._machine_due: int | None = None
+        self._machine_latest: int | None = None
+        self._rereads = 0  # that failed in succession
         self._watchdog_due: int | None = None
         self._told = ""
 
@@ -149,8 +159,9 @@ class Loop:
                     lambda api=self._api, key=key: api.ready(key, self._clock.monotonic_ns())  # type: ignore[misc]
                 ):
                     return ExitStatus.FAILURE
-            if not self._guarded(self._timers):
-                return ExitStatus.FAILURE
+            for timers in (self._machine_timers, self._timers):
+                if not self._guarded(timers):
+                    return ExitStatus.FAILURE
         return ExitStatus.OK
 
     def _guarded(self, step: Callable[[], None]) -> bool:
@@ -207,7 +218,9 @@ class Loop:
     def _on_hotplug(self) -> None:
         assert self._hotplug is not None
         if self._hotplug.drain():
-            self._machine_due = self._clock.monotonic_ns() + SETTLE_NS
+            now = self._clock.monotonic_ns()
+            self._machine_latest = self._machine_latest or now + LATEST_NS
+            self._machine_due, self._rereads = min(now + SETTLE_NS, self._machine_latest), 0
 
     def _on_kubelet(self) -> None:
         assert self._kubelet is not None
@@ -229,11 +242,15 @@ class Loop:
 
     # ---- timers ----------------------------------------------------------------------------------------------
 
-    def _timers(self) -> None:
+    def _machine_timers(self) -> None:
         now = self._clock.monotonic_ns()
         if self._machine_due is not None and now >= self._machine_due:
-            self._machine_due = None
-            self._reread_machine()
+            self._reread()
+        elif now >= self._pass_due:
+            self._look_at_machine()
+
+    def _timers(self) -> None:
+        now = self._clock.monotonic_ns()
         if now >= self._pass_due:
             self._pass_due = now + self.pass_interval_ns
             self._agent.full_pass()
@@ -253,6 +270,18 @@ class Loop:
         if self._told and line != self._told:
             self._told = line
             self._notifier.status(line)
+
+    def _reread(self) -> None:
+        """Raises: NumapinError; it is tried again then."""
+        self._machine_due = self._machine_latest = None
+        try:
+            self._reread_machine()
+        except NumapinError:
+            if self._rereads < len(REREAD_NS):
+                self._machine_due = self._clock.monotonic_ns() + REREAD_NS[self._rereads]
+                self._rereads += 1
+            raise
+        self._rereads = 0
 
     def _tell(self) -> str:
         self._told = self._status_line()

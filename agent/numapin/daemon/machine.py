@@ -39,11 +39,11 @@ NO_NODES = NodeSet()
 @dataclass(frozen=True, slots=True)
 class Machine:
     """
-    One reading of the machine. `read` makes it, `with_pools` refreshes only what changes without an event.
+    One reading of the machine. `read` makes it, `again` the next one, `with_pools` refreshes only the pools.
 
     ``gone``: nodes that were used before, have no memory now, and have a reservation of their own, which counts for
     nothing until they are back. A reservation on a node that nobody knows is an error. ``trouble``: what of the
-    configured reservations no longer fits the pools, which were resized since `read`; as much as there is counts.
+    configured reservations no longer fits the machine, which changed since `read`; as much as there is counts.
     """
 
     root: Path
@@ -88,6 +88,23 @@ class Machine:
         nothing = {n: NodeState({MEMORY: MemoryTable(0, 0, 0, 0, 0)}, 0, NodeSet.of(n)) for n in gone}
         with_gone = NodeMap(dict(sorted({**node_map.nodes, **nothing}.items())))  # so that the next start knows them
         return cls(root, config, topology, usable, with_gone, known | usable, gone, trouble)
+
+    def again(self) -> Machine:
+        """
+        The machine as it is now. A reservation that it no longer holds is no error here: it is in ``trouble``.
+
+        Raises:
+            KernelReadError, KernelFormatError: As `read`.
+        """
+        return self._of(self.root, self.config, read_topology(self.root), self.known, resized=True)
+
+    def is_as(self, other: Machine) -> bool:
+        """True when decisions would be the same: all but what is free at the moment."""
+        return self._lasting() == other._lasting()
+
+    def _lasting(self) -> tuple[object, ...]:
+        nodes = {i: replace(n, free_bytes=0, pools=()) for i, n in self.topology.nodes.items()}
+        return self.config, nodes, self.topology.warnings, self.usable, self.node_map, self.gone, self.trouble
 
     def with_pools(self) -> Machine:
         """

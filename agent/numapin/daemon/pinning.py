@@ -138,15 +138,15 @@ class Writer:
         """Jobs not finished yet."""
         return len(self._running) + len(self._waiting)
 
-    def submit(self, job: WriteJob, held_bytes: int) -> Outcome | None:
+    def submit(self, job: WriteJob, held_bytes: int | None) -> Outcome | None:
         """
         Perform now and return the outcome, or hand over to a thread and return ``None``.
 
-        *held_bytes* is what the cgroup holds at the moment. While any migration runs, every write goes to a
-        thread: the kernel may make one writer wait for another's pages. Of several jobs for one cgroup only the
-        newest is kept.
+        *held_bytes* is what the cgroup holds at the moment, ``None`` where nobody knows (it may be much). While any
+        migration runs, every write goes to a thread: the kernel may make one writer wait for another's pages. Of
+        several jobs for one cgroup only the newest is kept.
         """
-        if not self._running and held_bytes <= INLINE_BYTES:
+        if not self._running and held_bytes is not None and held_bytes <= INLINE_BYTES:
             return perform(self._with_found(job), self._clock)
         # a handle of its own: the container's view may close its one while the thread writes
         overtaken = self._waiting.pop(job.cgroup.path, None)

@@ -9,15 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 from numapin.daemon.agent import Agent
-from numapin.daemon.api import ApiServer, UnknownVerb
-from numapin.daemon.api_peer import Peer
+from numapin.daemon.answers import Answers
+from numapin.daemon.api import ApiServer
 from numapin.daemon.config import keep_until_restart, load_config, under
-from numapin.daemon.explain import Known, explain_document
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.logs import Log, set_up_logging
@@ -28,11 +26,9 @@ from numapin.daemon.notify import Notifier
 from numapin.daemon.offline import not_used
 from numapin.daemon.out_of_reach import OutOfReach
 from numapin.daemon.pinning import Writer
-from numapin.daemon.plan_answer import plan_document
-from numapin.daemon.release import release_document
 from numapin.daemon.report import Reporter
 from numapin.daemon.shortcomings import memory_gap, no_memory_controller
-from numapin.daemon.status import About, container_row, containers_document, status_document, summary
+from numapin.daemon.status import About, summary
 from numapin.daemon.troubles import Troubles
 from numapin.daemon.undo import ALL_RELEASED
 from numapin.daemon.units import Units
@@ -50,7 +46,6 @@ from numapin.model.checkpoint import Checkpoint
 from numapin.model.errors import CheckpointError, CheckpointUnreadable, ExitStatus, KernelError, NumapinError
 from numapin.model.memory import Books
 from numapin.model.nodeset import NodeSet
-from numapin.planner.accounting import misfits
 from numapin.state.checkpoint import CheckpointFile
 from numapin.state.lock import DaemonLock, state_lock
 
@@ -118,7 +113,7 @@ class Service:
             books=Books(machine.node_map),
         )
         discovery = Discovery(hierarchy, self._root, top=self._config.cgroup_root)
-        self._nested = Nested(discovery, clock)
+        nested = Nested(discovery, clock)
         out_of_reach = OutOfReach(self._root, discovery.reaches, boot_id, clock, log)
         cgroups = stack.enter_context(CgroupWatcher(hierarchy, discovery.is_container_path))
         runtimes = stack.enter_context(RuntimeStateWatcher(hierarchy, self._root))
@@ -158,7 +153,7 @@ class Service:
         for code, sentence in no_memory_controller(hierarchy):
             self._troubles.add(code, sentence)
             log.warning("no_memory_controller", code=code, reason=sentence)
-        self._about = About(
+        about = About(
             pid=os.getpid(),
             started_wall_ns=clock.wall_ns(),
             started_monotonic_ns=clock.monotonic_ns(),
@@ -191,12 +186,17 @@ class Service:
             runtimes=runtimes,
             hotplug=self._uevents(stack),
             units=units,
-            api=ApiServer(under(self._root, self._config.socket), self._answer, changing=frozenset({"release"})),
+            api=ApiServer(
+                under(self._root, self._config.socket),
+                Answers(agent, about, nested, clock),
+                changing=frozenset({"release"}),
+            ),
             notifier=Notifier.from_environment(os.environ, pid=os.getpid()),
             clock=clock,
             log=log,
             pass_interval_ns=self._config.full_pass_interval_ns,
             reread_machine=self._reread_machine,
+            look_at_machine=self._look_at_machine,
             reload_config=self._reload,
             status_line=lambda: summary(agent, configuration_refused=bool(self._troubles.configuration)),
             kubelet=kubelet_file,
@@ -253,13 +253,22 @@ class Service:
             return None
 
     def _reread_machine(self) -> None:
+        """The kernel said that memory or nodes changed: everything is looked at on the machine as it is now."""
+        self._agent.on_machine(self._machine_again())
+
+    def _look_at_machine(self) -> None:
+        """Nobody said anything: only another machine is worth that."""
+        machine = self._machine_again()
+        if not machine.is_as(self._agent.machine):
+            self._agent.on_machine(machine)
+
+    def _machine_again(self) -> Machine:
         self._troubles.machine = ""
         try:
-            machine = Machine.read(self._root, self._config, self._agent.machine.known)
+            return self._agent.machine.again()
         except NumapinError as exc:
             self._troubles.machine = f"the machine changed, and what it is now cannot be used: {exc}"
             raise
-        self._agent.on_machine(machine)
 
     def _reload(self) -> None:
         """
@@ -286,29 +295,6 @@ class Service:
         self._troubles.wait_for_restart(waiting)
         if waiting:
             self._log.warning("needs_restart", keys=list(waiting), reason=self._troubles.restart)
-
-    def _answer(self, verb: str, params: Mapping[str, object], peer: Peer) -> object:
-        """One API answer; who may change something was looked at before."""
-        del peer
-        now, wall = self._clock.monotonic_ns(), self._clock.wall_ns()
-        views = list(self._agent.views.values())
-        match verb:
-            case "status":
-                nested = self._nested.look(views)
-                return status_document(self._agent, self._about, now_ns=now, wall_ns=wall, nested=nested)
-            case "containers":
-                return containers_document(self._agent, self._nested.look(views))
-            case "explain":
-                rows, inside = [container_row(view) for view in views], self._nested.look(views).rows
-                ledger, retry = self._agent.ledger, self._agent.machine.config.retry_refused
-                known = Known(rows, ledger.pins, ledger.refusals, inside, misfits(ledger.books), retry)
-                return explain_document(known, params.get("container"), {"from": "daemon"})
-            case "release":
-                return release_document(self._agent, params)
-            case "plan":
-                return plan_document(self._agent, wall_ns=wall)
-            case _:
-                raise UnknownVerb(verb)
 
 
 def _raise_descriptor_limit() -> None:

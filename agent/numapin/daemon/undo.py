@@ -10,6 +10,7 @@ put back. The marks of what was released are not on disk: whoever starts the dae
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -163,10 +164,9 @@ class Undo:
 
     def _write(self, view: Tracked, cgroup: Cgroup, pending: _Pending) -> None:
         self._pending[pending.pin.cgroup] = pending
-        try:
-            held = cgroup.read_memory_current() or 0
-        except KernelError:
-            held = 0
+        held: int | None = 0
+        with contextlib.suppress(KernelError):  # the write itself will say what is wrong
+            held = cgroup.read_movable()
         job = WriteJob(cgroup, pending.target, False, restore_of(pending.pin, pending.standing))
         outcome = self._writer.submit(job, held)
         if outcome is not None:

@@ -82,6 +82,27 @@ class Cgroup(Cpuset):
             text = self._get(fd, name)
         return None if text is None else self._int(name, text)
 
+    def read_movable(self) -> int | None:
+        """
+        Bytes that a change of nodes may have to move, an upper bound: all that is charged to the cgroup, and its huge
+        pages, which ``memory.current`` does not have. ``None``: there is no memory controller, so nobody knows.
+
+        Raises: as `read_memory_current`.
+
+        Source: cgroup-v2.rst (``memory.current``, ``hugetlb.<hugepagesize>.current``); cgroup-v1/hugetlb.rst.
+        """
+        charged = self.read_memory_current()
+        if charged is None and not self.has_memory_limit_file():
+            return None
+        ending = "current" if self._is_v2("hugetlb") else "usage_in_bytes"
+        pages = 0
+        with self._at("hugetlb") as fd:
+            for size in self.hierarchy.page_sizes if fd is not None else ():
+                name = f"hugetlb.{hugetlb_size_name(size)}.{ending}"
+                text = self._get(fd, name)
+                pages += 0 if text is None else self._int(name, text)
+        return (charged or 0) + pages
+
     def read_memory_numa_stat(self) -> Mapping[NodeId, int] | None:
         """
         Bytes per node that a change of nodes would move: anonymous, shared and locked memory, all below included.

@@ -42,7 +42,12 @@ class DaemonLock:
         try:
             self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             access = os.O_RDWR if self._names_holder else os.O_RDONLY
-            fd = os.open(self.path, access | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            beside = os.open(self.path.parent, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                flags = access | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+                fd = os.open(self.path.name, flags, 0o644, dir_fd=beside)
+            finally:
+                os.close(beside)
         except OSError as exc:
             raise _error(self.path, exc) from exc
         try:
@@ -102,6 +107,8 @@ def _error(path: Path, exc: OSError) -> Exception:
         return NotPermitted(f"cannot open the daemon's lock {path}: {reason}; numapin must run as root")
     if exc.errno == errno.ELOOP:
         reason = f"it is a symbolic link, which is not followed ({errno.errorcode[errno.ELOOP]}); remove it"
-    if exc.errno in (errno.EEXIST, errno.ENOTDIR):
+    if path.parent.is_symlink():
+        reason = f"{path.parent} is a symbolic link, which is not followed; remove it"
+    elif exc.errno in (errno.EEXIST, errno.ENOTDIR):
         reason = f"{path.parent} is no directory ({errno.errorcode[exc.errno]}); remove what is there"
     return SocketUnusable(str(path), f"cannot take the daemon's lock: {reason}")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from numapin.daemon.loop import FLUSH_NS, SAVE_RETRY_NS, SETTLE_NS, Loop
+from numapin.daemon.loop import FLUSH_NS, LATEST_NS, REREAD_NS, SAVE_RETRY_NS, SETTLE_NS, Loop
 from numapin.daemon.notify import Notifier
 from numapin.kernel.watch import CgroupEvent, EventKind
 from numapin.model.errors import ConfigError, ExitStatus, InvariantError, KernelReadError
@@ -53,6 +53,8 @@ class Rig:
         self.host = Host(root)
         self.host.prepare()
         self.rereads = 0
+        self.looks = 0
+        self.reread_error: Exception | None = None
         self.reloads = 0
         self.reload_error: Exception | None = None
 
@@ -71,6 +73,7 @@ class Rig:
             log=self.host.log,
             pass_interval_ns=60_000_000_000,
             reread_machine=self._reread,
+            look_at_machine=self._look,
             reload_config=self._reload,
             status_line=lambda: "fine",
         )
@@ -94,6 +97,11 @@ class Rig:
 
     def _reread(self) -> None:
         self.rereads += 1
+        if self.reread_error is not None:
+            raise self.reread_error
+
+    def _look(self) -> None:
+        self.looks += 1
 
     def _reload(self) -> None:
         self.reloads += 1
@@ -227,6 +235,57 @@ def test_uevents_are_gathered(rig: Rig) -> None:
 
     assert count[0] == 0
     assert rig.rereads == 1
+
+
+def test_a_stream_of_uevents_is_followed(rig: Rig) -> None:
+    """While blocks come one by one, closer than a moment, the machine is read again within a second of the first."""
+    event = [CgroupEvent(EventKind.CREATED, "")]
+    hotplug = Script(*[lambda: event] * 40)
+    seen: list[int] = []
+
+    def passes() -> list[CgroupEvent]:
+        rig.host.clock.advance(ns=SETTLE_NS - 50_000_000)
+        seen.append(rig.rereads)
+        return []
+
+    rig.run(*[passes] * 40, hotplug=hotplug)
+    hotplug.close()
+
+    took = 40 * (SETTLE_NS - 50_000_000)
+    assert seen[1_000_000_000 // (SETTLE_NS - 50_000_000)] == 1
+    assert took // 1_000_000_000 <= rig.rereads <= took // LATEST_NS + 1
+
+
+def test_a_machine_that_cannot_be_read_is_read_again(rig: Rig) -> None:
+    """A node on its way out: the reading after the uevent fails, and is tried again a few times; then all is well."""
+    event = [CgroupEvent(EventKind.CREATED, "")]
+    hotplug = Script(lambda: event, *[list] * 50)
+    rig.reread_error = KernelReadError("/sys/devices/system/node/node1", 2)
+    seen: list[int] = []
+
+    def look() -> list[CgroupEvent]:
+        seen.append(rig.rereads)
+        rig.reread_error = None if rig.rereads == 2 else rig.reread_error
+        return []
+
+    waits = [rig.after(ns=ns) for ns in (SETTLE_NS, *REREAD_NS, *REREAD_NS)]
+    rig.run(look, *[step for wait in waits for step in (wait, look)], hotplug=hotplug)
+    hotplug.close()
+
+    assert seen == [0, 1, 2, 3, 3, 3, 3, 3]
+    assert rig.host.log.events().count("step_not_done") == 2
+
+
+def test_a_machine_that_stays_unreadable_is_left_to_the_full_pass(rig: Rig) -> None:
+    """It is not tried for ever; from then on each full pass looks at it."""
+    hotplug = Script(lambda: [CgroupEvent(EventKind.CREATED, "")], *[list] * 50)
+    rig.reread_error = KernelReadError("/sys/devices/system/node/node1", 2)
+
+    rig.run(rig.after(), *[rig.after(seconds=61)] * 6, hotplug=hotplug)
+    hotplug.close()
+
+    assert rig.rereads == 1 + len(REREAD_NS)
+    assert rig.looks == 6 - rig.rereads
 
 
 def test_a_failing_step_does_not_stop_the_rest(rig: Rig) -> None:

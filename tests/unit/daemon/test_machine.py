@@ -31,6 +31,34 @@ def test_nodes_without_cpus_are_used_only_when_named(tmp_path: Path) -> None:
     assert list(named.node_map.nodes) == [0, 1, 4]
 
 
+def test_the_machine_again(tmp_path: Path) -> None:
+    """What is free at the moment makes no other machine; less memory does, and so do other distances."""
+    write_machine(tmp_path, even(2, memory=10 * GIB))
+    machine = Machine.read(tmp_path, BARE)
+    write_machine(tmp_path, [Node(0, "0-1", 10 * GIB, free=GIB), Node(1, "2-3", 10 * GIB, free=0)])
+    busier = machine.again()
+    write_machine(tmp_path, [Node(0, "0-1", 10 * GIB), Node(1, "2-3", 4 * GIB)])
+    smaller = machine.again()
+
+    assert busier.is_as(machine)
+    assert not smaller.is_as(machine)
+    assert smaller.node_map.nodes[NodeId(1)].memory_map[MEMORY].allocatable == 4 * GIB
+
+
+def test_a_reservation_that_the_machine_no_longer_holds(tmp_path: Path) -> None:
+    """At the start it is an error; on a machine that shrank since, as much as there is is kept, and it is named."""
+    write_machine(tmp_path, even(2, memory=10 * GIB))
+    config = replace(BARE, reserved=Reserved(0, 0, {NodeId(1): {MEMORY: 6 * GIB}}))
+    machine = Machine.read(tmp_path, config)
+    write_machine(tmp_path, [Node(0, "0-1", 10 * GIB), Node(1, "2-3", 4 * GIB)])
+
+    with pytest.raises(ConfigError):
+        Machine.read(tmp_path, config)
+    table = machine.again().node_map.nodes[NodeId(1)].memory_map[MEMORY]
+    assert (table.system_reserved, table.allocatable) == (4 * GIB, 0)
+    assert machine.again().trouble.startswith("node 1, memory: 4 GiB total")
+
+
 def test_all_memory_without_cpus(tmp_path: Path) -> None:
     """Where all CPUs sit on a memoryless node there is no other choice."""
     write_machine(tmp_path, [Node(0, "0-3", 0), Node(1, ""), Node(2, "")])

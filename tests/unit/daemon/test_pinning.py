@@ -80,6 +80,12 @@ def test_equal_sets_in_other_text_are_not_written(tree: CgroupTree, cgroup: Cgro
     assert (tree.cpuset / "c/cpuset.mems").read_text() == "0,1\n"
 
 
+def test_what_nobody_knows_may_be_much(cgroup: Cgroup, writer: Writer) -> None:
+    """Where no memory controller tells what a cgroup holds, the write is a thread's: the loop waits for no pages."""
+    assert writer.submit(job(cgroup, NodeSet.of(0)), None) is None
+    assert [outcome.wrote for outcome in outcomes(writer)] == [True]
+
+
 def test_granted_something_else(cgroup: Cgroup) -> None:
     """Success of the write is not success: the effective set decides."""
     outcome = perform(job(cgroup, NodeSet.of(1)), FakeClock())

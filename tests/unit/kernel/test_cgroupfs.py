@@ -156,6 +156,7 @@ def test_no_memory_controller(tmp_path: Path, version: CgroupVersion) -> None:
         assert cgroup.read_limits() == Limits()
         assert not cgroup.has_memory_limit_file()
         assert cgroup.read_memory_current() is None
+        assert cgroup.read_movable() is None
         assert cgroup.read_memory_numa_stat() is None
 
 
@@ -189,6 +190,22 @@ def test_numa_stat_v2(tmp_path: Path) -> None:
     with opened(tree) as cgroup:
         assert cgroup.read_memory_numa_stat() == {0: 4096, 2: 12288}
         assert cgroup.read_memory_current() == 20480
+
+
+@BOTH
+def test_huge_pages_move_too(tmp_path: Path, version: CgroupVersion) -> None:
+    """What a change of nodes may move is the charged memory and the huge pages of every size, which are not in it."""
+    tree = CgroupTree(tmp_path, version)
+    tree.add(PATH, memory=GIB, hugetlb={"2MB": GIB, "1GB": 2 * GIB})
+    if version is CgroupVersion.V2:
+        files = {"memory.current": "4096\n", "hugetlb.2MB.current": f"{GIB}\n", "hugetlb.1GB.current": f"{2 * GIB}\n"}
+        write_files(tree.cpuset / PATH[1:], files)
+    else:
+        write_files(tmp_path / f"sys/fs/cgroup/memory{PATH}", {"memory.usage_in_bytes": "4096\n"})
+        used = {"hugetlb.2MB.usage_in_bytes": f"{GIB}\n", "hugetlb.1GB.usage_in_bytes": f"{2 * GIB}\n"}
+        write_files(tmp_path / f"sys/fs/cgroup/hugetlb{PATH}", used)
+    with opened(tree) as cgroup:
+        assert cgroup.read_movable() == 3 * GIB + 4096
 
 
 def test_numa_stat_v1(tmp_path: Path) -> None:

@@ -80,6 +80,21 @@ def test_symbolic_link(tmp_path: Path) -> None:
     assert target.read_text() == "precious"
 
 
+def test_symbolic_link_in_place_of_the_directory(tmp_path: Path) -> None:
+    """A link in place of the lock's directory is not followed either: nothing is written where it leads."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "lock").write_text("precious")
+    (tmp_path / "numapin").symlink_to(victim)
+
+    with (
+        pytest.raises(SocketUnusable, match=f"{tmp_path}/numapin is a symbolic link, which is not followed"),
+        DaemonLock(tmp_path / "numapin/lock"),
+    ):
+        pass
+    assert (victim / "lock").read_text() == "precious"
+
+
 def test_not_permitted() -> None:
     """A user without rights is told to be root."""
     with public_directory() as directory:
