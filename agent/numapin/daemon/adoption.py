@@ -12,7 +12,7 @@ from numapin.daemon.ledger import Ledger
 from numapin.daemon.retention import Retention, parent
 from numapin.model.checkpoint import Checkpoint
 from numapin.model.container import ContainerRecord
-from numapin.model.memory import Owner, rest_of
+from numapin.model.memory import Owner, of_pod
 
 
 def adopt(
@@ -51,7 +51,7 @@ def adopt(
             retention.keep(cgroup, grace_ns)
         elif ledger.drop(cgroup):
             released.add(pin.owner)
-    owners |= {rest_of(pod) for pod in pods}
+    owners |= {owner for pod in pods for owner in of_pod(pod)}
     released |= {o for o in list(ledger.books.assignments) if o not in owners and ledger.drop_owner(o)}
     for cgroup in [c for c, r in ledger.refusals.items() if c not in records or records[c].inode != r.inode]:
         del ledger.refusals[cgroup]

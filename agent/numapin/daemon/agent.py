@@ -35,7 +35,6 @@ from numapin.model.checkpoint import Checkpoint
 from numapin.model.container import ContainerRecord
 from numapin.model.errors import CheckpointUnreadable, KernelError
 from numapin.model.nodeset import NodeSet
-from numapin.model.plan import Scope
 from numapin.planner.changes import changes
 
 
@@ -136,8 +135,7 @@ class Agent:
             exists=self._found.exists,
             still_there=self._still_there,
         )
-        if self.machine.config.scope is not Scope.POD:
-            self.ledger.drop_rests()
+        self.ledger.go_by(self.machine.config.scope)
         self.ledger.rebase(self.machine.node_map)
         if found := changes(checkpoint.books.node_map, self.machine.node_map):
             self._log.info("machine_differs", reason="; ".join(found))
@@ -296,8 +294,7 @@ class Agent:
         """The machine or the configuration changed: put the promises onto it and try again what did not fit."""
         old = self.machine.config
         self._situation.change(machine)
-        if machine.config.scope is not Scope.POD:
-            self.ledger.drop_rests()
+        self.ledger.go_by(machine.config.scope)
         if self.kubelet is not None:
             self.kubelet.configure(machine.config)
             self.on_kubelet()

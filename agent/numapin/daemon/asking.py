@@ -9,15 +9,18 @@ from __future__ import annotations
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.machine import Machine
 from numapin.model.container import ContainerRecord
-from numapin.model.memory import Books, rest_of
+from numapin.model.memory import Books, MemoryType, rest_of
 from numapin.model.plan import Plan, Refusal, Request, Scope
 from numapin.planner.accounting import release
 from numapin.planner.classify import pod_request
 from numapin.planner.placement import place
 from numapin.planner.pod_scope import place_in_pod
+from numapin.planner.pod_shared import place_sharing
 
 
-def ask_anew(machine: Machine, ledger: Ledger, record: ContainerRecord, request: Request) -> Plan | Refusal:
+def ask_anew(
+    machine: Machine, ledger: Ledger, record: ContainerRecord, request: Request, borrowed: frozenset[MemoryType]
+) -> Plan | Refusal:
     """
     The answer under the configured scope; what the container's owner holds already stays where it is.
 
@@ -29,17 +32,20 @@ def ask_anew(machine: Machine, ledger: Ledger, record: ContainerRecord, request:
         if machine.config.scope is Scope.POD and record.pod_uid is not None:
             # what only ended containers of the pod hold binds nobody; one that runs keeps the pod where it is
             given_up += [*ledger.ended_of_pod(record.pod_uid, request.owner), rest_of(record.pod_uid)]
-        elsewhere = ask(machine, release(ledger.books, *given_up), record, request)
+        elsewhere = ask(machine, release(ledger.books, *given_up), record, request, borrowed)
         if isinstance(elsewhere, Plan):
             return elsewhere
-    return ask(machine, ledger.books, record, request)
+    return ask(machine, ledger.books, record, request, borrowed)
 
 
-def ask(machine: Machine, books: Books, record: ContainerRecord, request: Request) -> Plan | Refusal:
-    """The planner's answer under the configured scope."""
+def ask(
+    machine: Machine, books: Books, record: ContainerRecord, request: Request, borrowed: frozenset[MemoryType]
+) -> Plan | Refusal:
+    """The planner's answer under the configured scope; the sizes of *borrowed* types are the pod's."""
+    rules = machine.rules()
     if machine.config.scope is Scope.POD and record.pod_uid is not None:
-        return place_in_pod(books, request, machine.rules(), pod_sizes=pod_request(record))
-    return place(books, request, machine.rules())
+        return place_in_pod(books, request, rules, pod_sizes=pod_request(record), borrowed=borrowed)
+    return place_sharing(books, request, rules, borrowed) if borrowed else place(books, request, rules)
 
 
 def _holds_on_lost_nodes(machine: Machine, ledger: Ledger, request: Request) -> bool:

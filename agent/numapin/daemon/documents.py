@@ -72,14 +72,18 @@ def node_tables(books: Books, topology: Topology | None) -> list[dict[str, objec
 
 def kept_for_pods(books: Books) -> list[dict[str, object]]:
     """
-    What is reserved for containers of pods that are still to come (pod scope), one mapping per pod; bytes per type.
+    What pods hold beside their single containers, one mapping per pod; bytes per type.
+
+    With ``shared`` it is what those of its containers use together that have no limit of their own, else what is
+    reserved for containers that are still to come (pod scope).
     """
     return [
         {
             "pod_uid": owner.pod,
             "nodes": sorted({int(node) for block in blocks for node in block.affinity}),
             "sizes": {block.type: block.size_bytes for block in blocks},
+            "shared": owner.is_shared,
         }
         for owner, blocks in sorted(books.assignments.items())
-        if owner.is_rest
+        if owner.is_rest or owner.is_shared
     ]

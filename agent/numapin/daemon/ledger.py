@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import Checkpoint, Phase, PinRecord, RefusalRecord, Restored, explained_owners
 from numapin.model.errors import CheckpointError, CheckpointUnreadable, CheckpointUnwritable
-from numapin.model.memory import Block, Books, NodeMap, Owner, rest_of
+from numapin.model.memory import Block, Books, NodeMap, Owner, of_pod
+from numapin.model.plan import Scope
 from numapin.planner.accounting import rebase, release
 from numapin.planner.neighbour import account_neighbour
 from numapin.state.checkpoint import CheckpointFile
@@ -223,24 +224,37 @@ class Ledger:
         return self.drop_owner(pin.owner)
 
     def drop_owner(self, owner: Owner) -> bool:
-        """Give an owner's memory back when no record needs it any more; returns whether it did."""
-        explained = explained_owners(self.pins.values())
-        if owner not in self.books.assignments or owner in explained:
-            return False
-        self.books = release(self.books, *({owner, rest_of(owner.pod)} - explained))
-        self.dirty = True
-        return True
+        """Give an owner's memory back when no record needs it any more; returns whether anything was given back."""
+        gone = self._unexplained() & {owner, *of_pod(owner.pod)}
+        if gone:
+            self.books = release(self.books, *gone)
+            self.dirty = True
+        return bool(gone)
 
-    def drop_rests(self) -> None:
-        """Give back what is kept for containers of pods that are still to come: each is decided alone from now on."""
-        if rests := [o for o in self.books.assignments if o.is_rest and o not in self.neighbour]:
-            self.books = release(self.books, *rests)
+    def _unexplained(self) -> set[Owner]:
+        """Owners that no record explains; what a pod's containers share is on the nodes of one of them."""
+        explained = explained_owners(self.pins.values())
+        found = self.books.assignments.keys() - explained - self.neighbour.keys()
+        for owner in explained & self.books.assignments.keys():
+            if owner.is_shared:
+                nodes = {block.affinity for block in self.books.assignments[owner]}
+                if not any(pin.owner.pod == owner.pod and nodes == {pin.nodes} for pin in self.pins.values()):
+                    found.add(owner)
+        return found
+
+    def go_by(self, scope: Scope) -> None:
+        """
+        Give back what only another scope has: under pod scope a pod holds all it may use (`rest_of`), else what its
+        containers share (`shared_of`). They are decided again after that.
+        """
+        other = [o for o in self.books.assignments if (o.is_shared if scope is Scope.POD else o.is_rest)]
+        if gone := [o for o in other if o not in self.neighbour]:
+            self.books = release(self.books, *gone)
             self.dirty = True
 
     def drop_orphans(self) -> list[Owner]:
         """Give back what no record explains: its container is there but is not managed any more. Returns whose."""
-        explained = explained_owners(self.pins.values())
-        orphans = [o for o in self.books.assignments if o not in explained and o not in self.neighbour]
+        orphans = sorted(self._unexplained())
         if orphans:
             self.books = release(self.books, *orphans)
             self.dirty = True

@@ -18,9 +18,9 @@ from numapin.daemon.machine import Machine
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.model.checkpoint import Phase, PinRecord, RefusalRecord
 from numapin.model.container import Classification, ContainerRecord
-from numapin.model.memory import Owner
+from numapin.model.memory import Owner, of_pod, rest_of, shared_of
 from numapin.model.nodeset import NodeSet
-from numapin.model.plan import Plan, Refusal, Request
+from numapin.model.plan import Plan, Refusal, Request, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Placing:
         holdings: Holdings,
     ) -> Decision:
         """What becomes of *record*, with *pin* as the promise it has from us, if any."""
-        owner = pin.owner if pin is not None else owner_of(record, self._ledger)
+        owner = self._owner(record, verdict, pin)
         request = Request(
             owner=owner,
             sizes=verdict.request,
@@ -71,12 +71,21 @@ class Placing:
             affinity=pin.nodes if pin is not None else None,  # another size never moves a running container
         )
         if pin is None:
-            answer = ask_anew(self._machine, self._ledger, record, request)
+            answer = ask_anew(self._machine, self._ledger, record, request, verdict.borrowed)
         else:
-            answer = ask(self._machine, self._ledger.books, record, request)
+            answer = ask(self._machine, self._ledger.books, record, request, verdict.borrowed)
         if isinstance(answer, Refusal):
             return self._refuse(record, verdict, pin, answer)
         return self._promise(record, verdict, pin, answer)
+
+    def _owner(self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None) -> Owner:
+        """Who is to hold what the container gets; its pod, where it has no size of its own."""
+        if record.pod_uid is not None and verdict.borrowed >= verdict.request.keys():
+            pod = self._machine.config.scope is Scope.POD
+            return rest_of(record.pod_uid) if pod else shared_of(record.pod_uid)
+        if pin is not None and pin.owner not in of_pod(pin.owner.pod):
+            return pin.owner
+        return owner_of(record, self._ledger)
 
     def _refuse(
         self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None, refusal: Refusal
@@ -116,10 +125,11 @@ class Placing:
     def _promise(
         self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None, plan: Plan
     ) -> Decision:
+        before = self._ledger.books.assignments
         unchanged = (
             pin is not None
-            and pin.nodes == plan.nodes
-            and self._ledger.books.assignments.get(plan.owner) == plan.books.assignments.get(plan.owner)
+            and (pin.nodes, pin.owner) == (plan.nodes, plan.owner)
+            and before.get(plan.owner) == plan.books.assignments.get(plan.owner)
         )
         if not unchanged:
             used = set(plan.books.assignments)
@@ -136,6 +146,8 @@ class Placing:
                 plan=plan,
             )
             self._ledger.set_pin(self._with_originals(made, record, pin))
+        elif any(before.get(o) != plan.books.assignments.get(o) for o in of_pod(plan.owner.pod)):
+            self._ledger.books, self._ledger.dirty = plan.books, True
         granted = record.mems == plan.nodes and record.effective_mems == plan.nodes
         if granted and (pin is not None or not self._dry_run):
             if self._ledger.pins[record.cgroup].phase is not Phase.VERIFIED:

@@ -108,8 +108,8 @@ class Presence:
 
 
 def rules_of_class(config: Config) -> tuple[object, ...]:
-    """What of the configuration decides about a container's class."""
-    return config.qos_standalone, config.qos_system_containers, config.enable_cpuset
+    """What of the configuration decides about a container's class, and what of its request its pod shares."""
+    return config.qos_standalone, config.qos_system_containers, config.enable_cpuset, config.scope
 
 
 def facts(record: ContainerRecord) -> tuple[object, ...]:

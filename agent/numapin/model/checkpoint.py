@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from numapin.model.container import ContainerId, Runtime
-from numapin.model.memory import Books, Owner, rest_of
+from numapin.model.memory import Books, Owner, of_pod
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Explanation, RefusalCode
 
@@ -125,8 +125,13 @@ class Checkpoint:
 
 
 def explained_owners(records: Iterable[PinRecord]) -> set[Owner]:
-    """Who holds memory because of these records: their owners, and what is kept for their pods."""
-    return {owner for record in records for owner in (record.owner, rest_of(record.owner.pod))}
+    """Who holds memory because of these records: their owners, and what is kept for their pods or shared in them."""
+    return {owner for record in records for owner in (record.owner, *of_pod(record.owner.pod))}
+
+
+def _holds(owner: Owner, assignments: Mapping[Owner, object]) -> bool:
+    """True also for what a pod holds as a whole when its containers hold all of it as their own."""
+    return owner in assignments or (owner in of_pod(owner.pod) and any(o.pod == owner.pod for o in assignments))
 
 
 def record_problems(checkpoint: Checkpoint) -> tuple[str, ...]:
@@ -144,7 +149,7 @@ def record_problems(checkpoint: Checkpoint) -> tuple[str, ...]:
         promised = NodeSet()
         for block in assignments.get(record.owner, ()):
             promised |= block.affinity
-        if record.phase in RESERVING and record.owner not in assignments:
+        if record.phase in RESERVING and not _holds(record.owner, assignments):
             problems.append(f"containers[{cgroup}]: {record.phase}, but nothing is reserved for {record.owner}")
         elif not promised.issubset(record.nodes):
             problems.append(

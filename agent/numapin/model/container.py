@@ -175,7 +175,8 @@ class Classification:
     A container's class, the sentence of the rule that gave it, and its request in bytes per memory type.
 
     ``request`` is empty unless the class is Guaranteed and the sizes are known. ``rule`` is a stable code,
-    ``reason`` the sentence for people. ``findings`` are what an admin should look at.
+    ``reason`` the sentence for people. ``findings`` are what an admin should look at. ``borrowed`` are types of the
+    request that are the pod's limit, because the container has none of its own: its containers share them.
     """
 
     qos: QosClass
@@ -183,3 +184,4 @@ class Classification:
     reason: str
     request: Mapping[MemoryType, int] = field(default_factory=dict)
     findings: tuple[str, ...] = ()
+    borrowed: frozenset[MemoryType] = frozenset()

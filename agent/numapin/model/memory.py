@@ -67,6 +67,10 @@ class Block:
     size_bytes: int
 
 
+_SHARED = "*"
+"""No name of a container: Kubernetes' are DNS labels."""
+
+
 class Owner(NamedTuple):
     """
     Whose an assignment is.
@@ -81,6 +85,8 @@ class Owner(NamedTuple):
     def __str__(self) -> str:
         if self.is_rest:
             return f"the other containers of pod {self.pod}"
+        if self.is_shared:
+            return f"the containers of pod {self.pod} together"
         return self.container if self.pod == self.container else f"{self.pod}/{self.container}"
 
     @property
@@ -88,10 +94,25 @@ class Owner(NamedTuple):
         """True for what is kept for the containers of a pod that are still to come (`rest_of`)."""
         return not self.container
 
+    @property
+    def is_shared(self) -> bool:
+        """True for what a pod's containers share (`shared_of`)."""
+        return self.container == _SHARED
+
 
 def rest_of(pod: str) -> Owner:
     """Who holds what a pod was promised as a whole and none of its containers has taken yet."""
     return Owner(pod, "")
+
+
+def shared_of(pod: str) -> Owner:
+    """Who holds, once for the pod, what those of its containers may use that have no limit of their own."""
+    return Owner(pod, _SHARED)
+
+
+def of_pod(pod: str) -> tuple[Owner, Owner]:
+    """Who holds what no single container of the pod does."""
+    return rest_of(pod), shared_of(pod)
 
 
 @dataclass(frozen=True, slots=True)

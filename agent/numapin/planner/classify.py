@@ -53,14 +53,15 @@ def classify(record: ContainerRecord, *, standalone: StandaloneQos, lxc: bool = 
     verdict = _verdict(record, limits, standalone, lxc=lxc)
     findings = [*record.findings, *verdict.findings]
     request: dict[MemoryType, int] = {}
+    borrowed: frozenset[MemoryType] = frozenset()
     if verdict.qos is QosClass.GUARANTEED:
         if record.doubts:
             findings.append(f"not pinned, its facts are in doubt: {'; '.join(record.doubts)}")
         else:
-            request = _request(record, limits, findings)
+            request, borrowed = _request(record, limits, findings)
             if request and origin and record.settled:
                 findings.append(origin)
-    return Classification(verdict.qos, verdict.rule, verdict.reason, request, tuple(findings))
+    return Classification(verdict.qos, verdict.rule, verdict.reason, request, tuple(findings), borrowed)
 
 
 def known_limits(record: ContainerRecord) -> tuple[Limits, str]:
@@ -161,20 +162,23 @@ def _lost(told: int) -> str:
     return f"its cgroup has no memory limit, but its metadata says {format_bytes(told)}: size unknown"
 
 
-def _request(record: ContainerRecord, limits: Limits, findings: list[str]) -> dict[MemoryType, int]:
-    """Bytes per memory type; empty, with one finding, when the memory size is not known."""
+def _request(
+    record: ContainerRecord, limits: Limits, findings: list[str]
+) -> tuple[dict[MemoryType, int], frozenset[MemoryType]]:
+    """Bytes per memory type, and which are the pod's; empty, with one finding, when the memory size is not known."""
     pod = record.pod_limits if record.pod_uid is not None else None
     told = record.oci.limits.memory_bytes if record.oci is not None else None
     memory = limits.memory_bytes
     if memory is None:
         if told is not None and record.settled:
             findings.append(_lost(told))
-            return {}
+            return {}, frozenset()
         memory = pod.memory_bytes if pod is not None else None
     if not memory:
         findings.append("Guaranteed, but no memory limit is known: nothing reserved, not pinned")
-        return {}
+        return {}, frozenset()
     request = {MEMORY: memory}
+    shares = [] if limits.memory_bytes is not None else [MEMORY]
     borrowed = {s: n for s, n in (pod.hugetlb if pod else {}).items() if s not in limits.hugetlb and n}
     for size, count in sorted({**borrowed, **limits.hugetlb}.items()):
         if count:
@@ -182,10 +186,10 @@ def _request(record: ContainerRecord, limits: Limits, findings: list[str]) -> di
     if borrowed:
         sizes = ", ".join(format_page_size(s) for s in sorted(borrowed))
         findings.append(
-            f"its own hugepage limit ({sizes}) is not set; the pod's is taken "
+            f"its own hugepage limit ({sizes}) is not set; the pod's is taken, once for all its containers "
             "(containerd: disable_hugetlb_controller = false makes it exact)"
         )
-    return request
+    return request, frozenset([*shares, *map(hugepages, borrowed)])
 
 
 def pod_request(record: ContainerRecord) -> dict[MemoryType, int]:

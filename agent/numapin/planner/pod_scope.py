@@ -15,6 +15,7 @@ from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Plan, Refusal, Request, Rules
 from numapin.planner.accounting import release, reserve
 from numapin.planner.placement import place
+from numapin.planner.pod_shared import beside, split, with_own
 
 
 def pod_nodes(books: Books, request: Request) -> NodeSet | None:
@@ -28,7 +29,12 @@ def pod_nodes(books: Books, request: Request) -> NodeSet | None:
 
 
 def place_in_pod(
-    books: Books, request: Request, rules: Rules, *, pod_sizes: Mapping[MemoryType, int]
+    books: Books,
+    request: Request,
+    rules: Rules,
+    *,
+    pod_sizes: Mapping[MemoryType, int],
+    borrowed: frozenset[MemoryType] = frozenset(),
 ) -> Plan | Refusal:
     """
     As `place`, for a container of a pod under pod scope.
@@ -37,17 +43,31 @@ def place_in_pod(
     the pod has none); every later container of the pod gets exactly these, and what they have not taken yet is kept
     for them (`rest_of`). A pod that cannot be placed as a whole is refused with its first container. Without
     *pod_sizes* the first container's own size decides, which is all that is known then. A request with an affinity
-    is for these nodes, whatever others of the pod have.
+    is for these nodes, whatever others of the pod have. Sizes of the *borrowed* types are the pod's, and stay with
+    what is kept for it (`pod_shared`); ``request.owner`` is `rest_of` its pod when it has no other.
     """
     nodes = pod_nodes(books, request) if request.affinity is None else request.affinity
+    rest = rest_of(request.owner.pod)
+    own, sizes = split(books, request, borrowed, rest)
     if nodes is None and pod_sizes:
-        return _place_whole(books, request, rules, pod_sizes)
-    kept = (rest_of(request.owner.pod),) if nodes is not None else ()
-    answer = place(books, replace(request, affinity=nodes, reusable=(*request.reusable, *kept)), rules)
-    return answer if isinstance(answer, Refusal) else keep_rest(answer, pod_sizes)
+        return _place_whole(books, request, rules, pod_sizes, own)
+    if not sizes:
+        return beside(books, request, rules)
+    kept = (rest,) if nodes is not None else ()
+    wanted = replace(request, sizes=sizes, affinity=nodes, reusable=(*request.reusable, *kept))
+    answer = place(books, wanted, rules)
+    if isinstance(answer, Refusal):
+        return answer
+    return keep_rest(with_own(answer, own, rest, ()) if borrowed else answer, pod_sizes)
 
 
-def _place_whole(books: Books, request: Request, rules: Rules, pod_sizes: Mapping[MemoryType, int]) -> Plan | Refusal:
+def _place_whole(
+    books: Books,
+    request: Request,
+    rules: Rules,
+    pod_sizes: Mapping[MemoryType, int],
+    own: Mapping[MemoryType, int],
+) -> Plan | Refusal:
     sizes = {kind: max(pod_sizes.get(kind, 0), size) for kind, size in request.sizes.items()}
     sizes |= {kind: size for kind, size in pod_sizes.items() if kind not in sizes}
     whole = replace(request, owner=rest_of(request.owner.pod), sizes=sizes, reusable=())
@@ -56,8 +76,9 @@ def _place_whole(books: Books, request: Request, rules: Rules, pod_sizes: Mappin
     if isinstance(answer, Refusal):
         message = f"its pod as a whole {answer.message}"
         return replace(answer, owner=request.owner, message=message, explanation=explanation)
-    blocks = tuple(Block(answer.nodes, kind, size) for kind, size in sorted(request.sizes.items()) if size)
-    booked = reserve(release(answer.books, whole.owner), request.owner, blocks)
+    blocks = tuple(Block(answer.nodes, kind, size) for kind, size in sorted(own.items()) if size)
+    booked = release(answer.books, whole.owner)
+    booked = reserve(booked, request.owner, blocks) if blocks else booked
     return keep_rest(Plan(request.owner, answer.nodes, blocks, booked, explanation), sizes)
 
 
