@@ -9,16 +9,20 @@ from pathlib import Path
 import pytest
 
 from numapin.cli.checkpoint import inconsistencies
+from numapin.cli.main import main
 from numapin.daemon.config import Reserved
 from numapin.daemon.machine import Machine
 from numapin.daemon.status import About, status_document
 from numapin.kernel.cgroup_mounts import CgroupVersion
-from numapin.model.errors import ConfigError
-from numapin.model.memory import MEMORY, hugepages
+from numapin.model.checkpoint import Checkpoint
+from numapin.model.errors import ConfigError, ExitStatus
+from numapin.model.memory import MEMORY, NodeMap, hugepages
 from numapin.model.nodeset import NodeId, NodeSet
 from numapin.model.plan import TopologyPolicy
+from numapin.state.checkpoint import Generation
 from support.daemon import BARE, Host, cid, cri, docker
 from support.machines import GIB, MIB, PAGE_2M, Node, even, write_machine
+from support.mems_writes import MemsWrites
 
 HUGE = hugepages(PAGE_2M)
 OTHER_BOOT = "0b0b0b0b-0000-4000-8000-000000000002"
@@ -91,17 +95,20 @@ def test_changed_hugetlb_limits_are_followed(tmp_path: Path) -> None:
 
 def test_b049_child_cpusets_follow_on_v1(tmp_path: Path) -> None:
     """B049: children a workload made are shrunk before the container, from the bottom, so that none is outside it."""
-    host = Host(tmp_path, version=CgroupVersion.V1, nodes=even(2, memory=10 * GIB))
-    path = host.guaranteed(docker(1), 2, mems="0-1")
+    host = Host(tmp_path, version=CgroupVersion.V1, nodes=even(4, memory=10 * GIB))
+    path = host.guaranteed(docker(1), 15, mems="0-3", effective="0-1")  # a plain file takes a text of the same length
     child = f"{path}/init.scope"
-    host.tree.add(child, mems="0-1", controllers=False)
-    for cgroup in (path, child):
-        host.put(cgroup, {"cpuset.mems": "0-1"})
+    deepest = f"{child}/job"
+    for below in (child, deepest):
+        host.tree.add(below, mems="0-3", controllers=False)
 
-    host.start()
+    with MemsWrites(host, (path, child, deepest)) as writes:
+        host.start()
 
-    written = [host.mems(c) for c in (path, child)]
-    assert {NodeSet.parse(text.replace("-1", "", 1)) for text in written} == {NodeSet.of(0)}
+        assert writes.taken() == [deepest, child, path]
+    assert host.states() == {path: "pinned"}
+    assert [host.mems(cgroup) for cgroup in (path, child, deepest)] == ["0-1"] * 3
+    assert host.reserved() == {0: 10, 1: 5}
 
 
 def test_children_on_v2_are_the_workloads_own(tmp_path: Path) -> None:
@@ -278,11 +285,52 @@ def test_b085_the_checkpoint_was_deleted(tmp_path: Path) -> None:
     host.file.path.unlink()
     host.file.previous_path.unlink()
 
-    host.start()
+    with MemsWrites(host, paths) as writes:
+        host.start()
+        host.agent.full_pass()
 
+        assert writes.taken() == []
     assert host.reserved() == {0: 8, 1: 8}
     assert [host.mems(p) for p in paths] == ["0", "0", "1"]
     assert host.agent.counters.writes == 0
+
+
+def test_b086_a_split_that_history_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """B086: 210 and 40 of a group in the file, 220 and 30 when recomputed: well for verify, and for a start."""
+    host = Host(tmp_path, nodes=even(2, memory=220 * GIB), config=replace(BARE, policy=TopologyPolicy.BEST_EFFORT))
+    paths = [host.guaranteed(docker(n), size, effective="0-1") for n, size in ((1, 240), (2, 10))]
+    host.start()
+    host.stop()
+    assert (host.reserved(), host.agent.ledger.books.groups()) == ({0: 220, 1: 30}, (NodeSet.of(0, 1),))
+    host.file.save(with_reserved(host.saved(), {0: 210 * GIB, 1: 40 * GIB}))
+    text = host.file.path.read_bytes()
+
+    verified = main(["checkpoint", "verify", str(host.file.path)])
+    loaded = host.file.load(wall_ns=host.clock.wall_ns())
+    with MemsWrites(host, paths) as writes:
+        host.start()
+        host.agent.full_pass()
+
+        assert writes.taken() == []
+    assert (verified, capsys.readouterr().out.split(": ")[1]) == (ExitStatus.OK, "OK, 2 containers on 2 nodes\n")
+    assert (loaded.generation, loaded.damaged) == (Generation.CURRENT, ())
+    assert sorted(p.name for p in host.file.path.parent.iterdir()) == ["state.json", "state.json.1"]
+    assert text in (host.file.path.read_bytes(), host.file.previous_path.read_bytes())
+    assert host.states() == dict.fromkeys(paths, "pinned")
+    assert sum(host.reserved().values()) == 250
+    assert sum(table(host, n)[2] for n in (0, 1)) == 190 * GIB
+    assert {level for level, _, _ in host.log.lines} == {"info"}
+    host.sound()
+
+
+def with_reserved(checkpoint: Checkpoint, reserved: dict[int, int]) -> Checkpoint:
+    """The checkpoint with other bytes of memory reserved on its nodes, each node's sum as it was."""
+    nodes = {}
+    for node, state in checkpoint.books.node_map.nodes.items():
+        before = state.memory_map[MEMORY]
+        after = replace(before, reserved=reserved[node], free=before.allocatable - reserved[node])
+        nodes[node] = replace(state, memory_map={**state.memory_map, MEMORY: after})
+    return replace(checkpoint, books=replace(checkpoint.books, node_map=NodeMap(nodes)))
 
 
 def test_b088_a_larger_reservation(tmp_path: Path) -> None:
@@ -368,21 +416,27 @@ def test_b121_generations_leave_nothing(tmp_path: Path) -> None:
     assert host.file.path.stat().st_size < 4096
 
 
-def test_b127_nothing_is_written_when_nothing_changes(tmp_path: Path) -> None:
-    """B127, B122: an hour of passes over 50 pinned containers writes no cgroup and saves nothing."""
-    host = Host(tmp_path, nodes=even(2, memory=100 * GIB))
-    for number in range(50):
-        host.guaranteed(docker(number), 1)
-    host.start()
-    host.agent.flush()
-    before = (host.agent.counters.writes, host.agent.counters.saves, len(host.log.lines))
-    assert before[0] == 50
-    for _ in range(30):
-        host.clock.advance(seconds=120)
-        host.agent.due(host.clock.monotonic_ns())
-        host.agent.full_pass()
+@pytest.mark.parametrize(("containers", "passes"), [(60, 30), (500, 3)])
+def test_b127_nothing_is_written_when_nothing_changes(tmp_path: Path, containers: int, passes: int) -> None:
+    """
+    B127, B122: passes over pinned containers write no cgroup and save nothing. Both together, an hour and the log's
+    500 containers, would be 15,000 looks, which take longer than all else here.
+    """
+    host = Host(tmp_path, nodes=even(2, memory=1000 * GIB))
+    paths = [host.guaranteed(docker(number), 1) for number in range(containers)]
+    with MemsWrites(host, paths) as writes:
+        host.start()
         host.agent.flush()
+        assert sorted(writes.taken()) == sorted(paths)
+        before = (host.agent.counters.writes, host.agent.counters.saves, len(host.log.lines))
+        assert before[0] == containers
+        for _ in range(passes):
+            host.clock.advance(seconds=120)
+            host.agent.due(host.clock.monotonic_ns())
+            host.agent.full_pass()
+            host.agent.flush()
 
+        assert writes.taken() == []
     assert before == (host.agent.counters.writes, host.agent.counters.saves, len(host.log.lines))
 
 

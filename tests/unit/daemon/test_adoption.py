@@ -18,6 +18,7 @@ from support.cgroup_trees import GIB, oci
 from support.cgroup_trees import cri as cri_annotations
 from support.daemon import BARE, Host, cid, cri, docker
 from support.machines import even, write_machine
+from support.mems_writes import MemsWrites
 
 OTHER_BOOT = "0b0b0b0b-0000-4000-8000-000000000002"
 
@@ -46,9 +47,12 @@ def test_a_restart_changes_nothing(tmp_path: Path) -> None:
     host.stop()
     saved = host.saved()
 
-    host.start()
-    host.stop()
+    with MemsWrites(host, (one, two, group)) as writes:
+        host.start()
+        host.agent.full_pass()
+        host.stop()
 
+        assert writes.taken() == []
     assert host.states() == {one: "pinned", two: "pinned", group: "pinned"}
     assert before == host.agent.ledger.books
     assert host.agent.counters.writes == 0
@@ -114,9 +118,11 @@ def test_a_crash_right_after_the_write(tmp_path: Path) -> None:
     path = host.guaranteed(docker(1), 2)
     host.start()
 
-    host.start()
-    host.agent.flush()
+    with MemsWrites(host, [path]) as writes:
+        host.start()
+        host.agent.flush()
 
+        assert writes.taken() == []
     assert host.states() == {path: "pinned"}
     assert host.agent.counters.writes == 0
     assert host.saved().containers[path].phase is Phase.VERIFIED
@@ -357,8 +363,10 @@ def test_a_lost_checkpoint_doubles_nothing(tmp_path: Path) -> None:
     host.file.path.unlink()
     host.file.previous_path.unlink()
 
-    host.start()
+    with MemsWrites(host, (one, two)) as writes:
+        host.start()
 
+        assert writes.taken() == []
     assert host.states() == {one: "pinned-by-others", two: "pinned-by-others"}
     assert host.reserved() == {0: 8, 1: 8}
     assert host.agent.counters.writes == 0
