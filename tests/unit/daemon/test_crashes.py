@@ -20,6 +20,7 @@ from numapin.planner.accounting import reserve
 from numapin.state.checkpoint import CheckpointFile, Generation, SaveStep
 from support.cgroup_trees import GIB
 from support.daemon import Host, docker
+from support.durability import order_of
 from support.killing import changes_of, run_and_kill
 from support.machines import even, write_machine
 
@@ -151,6 +152,23 @@ def test_killed_after_every_system_call(tmp_path: Path, version: CgroupVersion) 
         host.sound()
         leave(host)
     assert newest == len(generations) - 1
+
+
+@pytest.mark.parametrize("version", list(CgroupVersion))
+def test_a_promise_is_on_the_disk_before_its_cgroup_is_written(tmp_path: Path, version: CgroupVersion) -> None:
+    """File and name are synced before the first write to a cgroup, and again after the last one."""
+    story = Story(tmp_path, version)
+
+    order = order_of(story.decide)
+
+    save = ["write", "sync file", "link", "rename", "sync directory"]
+    assert ("cgroup" in order, order[-1]) == (True, "sync directory")
+    while order:
+        saved, order = order[: len(save)], order[len(save) :]
+        assert saved == save
+        order = order[1:] if order[:1] == ["cgroup"] else order
+    assert state_of(story.host.saved())[0][COMES] == ("verified", "1")
+    leave(story.host)
 
 
 @pytest.mark.parametrize("step", list(SaveStep))

@@ -21,6 +21,7 @@ from numapin.model.errors import (
 from numapin.state.checkpoint import CheckpointFile, Generation, Loaded, SaveStep
 from numapin.state.codec import encode
 from support.checkpoints import WALL_NS, reseal, sample
+from support.durability import order_of
 from support.privilege import public_directory, unprivileged
 
 FIRST, SECOND, THIRD = (sample(containers=n, saved_ns=WALL_NS + n) for n in (1, 2, 3))
@@ -129,6 +130,20 @@ def test_modes(path: Path, mask: int) -> None:
     assert path.stat().st_mode & 0o777 == 0o640
     assert path.with_name("state.json.1").stat().st_mode & 0o777 == 0o640
     assert path.parent.stat().st_mode & 0o027 == 0 if mask == 0o077 else path.parent.stat().st_mode & 0o007 == 0
+
+
+def test_what_lasts_before_what_names_it(path: Path) -> None:
+    """
+    The new file is on the disk before it gets the name, and the names before the save is over: after a loss of power
+    a name may stand for a file whose blocks were never written.
+    """
+    file = CheckpointFile(path)
+
+    first = order_of(lambda: file.save(FIRST))
+    second = order_of(lambda: file.save(SECOND))
+
+    assert first == ["write", "sync file", "rename", "sync directory"]
+    assert second == ["write", "sync file", "link", "rename", "sync directory"]
 
 
 # ---- crashes -----------------------------------------------------------------------------------------------------
