@@ -276,14 +276,18 @@ class Host:
 
     def grant(self, path: str, nodes: str) -> None:
         """What the kernel would grant from now on."""
-        name = "cpuset.mems.effective" if self.tree.version is CgroupVersion.V2 else "cpuset.effective_mems"
-        self.put(path, {name: f"{nodes}\n"})
+        self.put(path, {self._granted: f"{nodes}\n"})
+
+    @property
+    def _granted(self) -> str:
+        return "cpuset.mems.effective" if self.tree.version is CgroupVersion.V2 else "cpuset.effective_mems"
 
     def obedient(self, path: str) -> str:
-        """From now on the kernel grants this cgroup (v2) whatever is asked: both files are one."""
+        """From now on the kernel grants this cgroup whatever is asked: both files are one."""
         directory = self.tree.cpuset / path.lstrip("/")
-        (directory / "cpuset.mems.effective").unlink()
-        (directory / "cpuset.mems.effective").hardlink_to(directory / "cpuset.mems")
+        granted = directory / self._granted
+        granted.unlink()
+        granted.hardlink_to(directory / "cpuset.mems")
         return path
 
     def put(self, path: str, files: dict[str, str]) -> None:
