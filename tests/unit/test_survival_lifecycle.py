@@ -419,8 +419,8 @@ def test_b121_generations_leave_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("containers", "passes"), [(60, 30), (500, 3)])
 def test_b127_nothing_is_written_when_nothing_changes(tmp_path: Path, containers: int, passes: int) -> None:
     """
-    B127, B122: passes over pinned containers write no cgroup and save nothing. Both together, an hour and the log's
-    500 containers, would be 15,000 looks, which take longer than all else here.
+    B127, B122: passes over pinned containers write no cgroup and save nothing. An hour of them over the log's 500
+    containers would take some six seconds of a processor: so one of 60 containers, and three passes over 500.
     """
     host = Host(tmp_path, nodes=even(2, memory=1000 * GIB))
     paths = [host.guaranteed(docker(number), 1) for number in range(containers)]
