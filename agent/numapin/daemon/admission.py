@@ -20,6 +20,7 @@ from numapin.daemon.machine import Machine
 from numapin.daemon.placing import Decision, Placing, owner_of, pin_record
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.daemon.undo import ALL_RELEASED
+from numapin.daemon.untouched import Untouched, Used
 from numapin.model.checkpoint import Phase, PinRecord, Restored
 from numapin.model.container import Classification, ContainerKind, ContainerRecord, QosClass
 from numapin.model.kubelet import Hands
@@ -66,17 +67,19 @@ class Admission:
         kubelet: Beside | None = None,
         released: Callable[[ContainerRecord], str] = lambda _: "",
         before: Callable[[ContainerRecord], Before] = lambda _: Before(),
+        hugepages: Used = lambda _pin, _kind: None,
     ) -> None:
         """
         *released* says why a container gets no pin although it could, empty when it may; *before* what a first write
-        would change beside the nodes.
+        would change beside the nodes; *hugepages* what a container uses of them.
         """
         self.machine = machine
         self.ledger = ledger
         self.dry_run = dry_run
         self.kubelet = kubelet
         self._released = released
-        self._placing = Placing(machine, ledger, dry_run=dry_run, before=before)
+        untouched = Untouched(ledger, hugepages)
+        self._placing = Placing(machine, ledger, untouched, dry_run=dry_run, before=before)
 
     def decide(self, record: ContainerRecord, holdings: Holdings | None = None) -> Decision:
         """

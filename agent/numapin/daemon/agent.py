@@ -28,6 +28,7 @@ from numapin.daemon.saving import Load, Saving
 from numapin.daemon.situation import Situation
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.daemon.units import UnitOutcome, Units
+from numapin.daemon.untouched import Untouched
 from numapin.daemon.views import Views
 from numapin.kernel.cgroup_controllers import enable_cpuset
 from numapin.kernel.clock import Clock
@@ -267,6 +268,10 @@ class Agent:
             self._delivery.release(view)
         self._situation.released = True
         self._retry()
+
+    def untouched(self) -> Untouched:
+        """Huge pages that are promised and not in use yet, as of now."""
+        return Untouched(self.ledger, self._found.hugepages)
 
     def mems_of(self, view: Tracked) -> NodeSet | None:
         """What the view's cgroup says now; ``None`` when it is gone, or cannot be read."""

@@ -7,7 +7,7 @@ loop. Must never: write anything, or import the daemon's moving parts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from numapin.model.nodeset import CpuSet, NodeId, NodeSet
 from numapin.model.plan import Rules, Scope, TopologyPolicy
 from numapin.model.topology import NodeKind, NumaNode, Topology
 from numapin.planner.accounting import rebase
+from numapin.planner.kernel_free import Ceilings
 from numapin.state.codec import decode, encode
 
 
@@ -46,6 +47,10 @@ class Basis:
     source: Mapping[str, object] = field(default_factory=dict)
 
 
+def _as_it_is(free: Ceilings) -> Ceilings:
+    return free
+
+
 class _Document(msgspec.Struct, rename={"api_version": "apiVersion"}):
     """The answer to the request ``plan``; node and CPU sets in list format."""
 
@@ -62,10 +67,12 @@ class _Document(msgspec.Struct, rename={"api_version": "apiVersion"}):
     note: str = ""
 
 
-def basis_document(machine: Machine, books: Books, *, wall_ns: int, note: str = "") -> dict[str, object]:
+def basis_document(
+    machine: Machine, books: Books, *, wall_ns: int, note: str = "", left: Callable[[Ceilings], Ceilings] = _as_it_is
+) -> dict[str, object]:
     """
     What the daemon knows now, with the hugepage pools read again; nothing of it is kept. *note* is why it would not
-    be done all the same.
+    be done all the same; *left* takes from what the kernel has free what is promised already.
 
     Raises:
         KernelReadError, KernelFormatError: The pools cannot be read.
@@ -85,7 +92,7 @@ def basis_document(machine: Machine, books: Books, *, wall_ns: int, note: str = 
         usable=str(fresh.usable),
         normal=str(fresh.topology.with_normal_memory),
         cpus={int(i): str(n.cpus) for i, n in fresh.topology.nodes.items()},
-        free_pages={int(n): {str(t): v for t, v in free.items()} for n, free in fresh.ceilings(types).items()},
+        free_pages={int(n): {str(t): v for t, v in free.items()} for n, free in left(fresh.ceilings(types)).items()},
         note=note,
     )
     found: dict[str, object] = msgspec.to_builtins(document, str_keys=True)

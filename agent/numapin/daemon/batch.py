@@ -68,6 +68,7 @@ class Batch:
             kubelet=self._kubelet,
             released=self._delivery.undo.reason,
             before=self._found.before,
+            hugepages=self._found.hugepages,
         )
         pinned = self._ledger.pins.keys()
         decided = [

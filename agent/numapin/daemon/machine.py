@@ -124,19 +124,13 @@ class Machine:
             return self
         return self._of(self.root, self.config, replace(self.topology, nodes=nodes), self.known, resized=True)
 
-    def ceilings(
-        self, sizes: Mapping[MemoryType, int], own: Mapping[NodeId, Mapping[MemoryType, int]] | None = None
-    ) -> Mapping[NodeId, Mapping[MemoryType, int]]:
-        """
-        Bytes of free pages the kernel has, per usable node and requested page size; as of the last reading.
-
-        *own* are bytes that the asking container uses already: they are not free, but its.
-        """
+    def ceilings(self, sizes: Mapping[MemoryType, int]) -> Mapping[NodeId, Mapping[MemoryType, int]]:
+        """Bytes of free pages the kernel has, per usable node and requested page size; as of the last reading."""
         asked = [t for t in sizes if t != MEMORY]
         if not asked:
             return {}
         return {
-            i: {t: free[t] + (own or {}).get(i, {}).get(t, 0) for t in asked if t in free}
+            i: {t: free[t] for t in asked if t in free}
             for i in self.usable
             for free in [{hugepages(p.size_bytes): p.free_hugepages * p.size_bytes for p in self._pools(i)}]
         }

@@ -16,11 +16,13 @@ from numapin.daemon.inherited import original_mems
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.machine import Machine
 from numapin.daemon.tracked import ContainerState, Tracked
+from numapin.daemon.untouched import Untouched
 from numapin.model.checkpoint import Phase, PinRecord, RefusalRecord
 from numapin.model.container import Classification, ContainerRecord
-from numapin.model.memory import Owner, of_pod, rest_of, shared_of
+from numapin.model.memory import MEMORY, Owner, of_pod, rest_of, shared_of
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Plan, Refusal, Request, Scope
+from numapin.planner.kernel_free import Ceilings, add
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,18 @@ class Placing:
     """Asks the planner about one container after the other, and keeps its answers in the ledger (unsaved)."""
 
     def __init__(
-        self, machine: Machine, ledger: Ledger, *, dry_run: bool, before: Callable[[ContainerRecord], Before]
+        self,
+        machine: Machine,
+        ledger: Ledger,
+        untouched: Untouched,
+        *,
+        dry_run: bool,
+        before: Callable[[ContainerRecord], Before],
     ) -> None:
         """*before* says what a first write would change beside the nodes."""
         self._machine = machine
         self._ledger = ledger
+        self._untouched = untouched
         self._dry_run = dry_run
         self._before = before
 
@@ -64,7 +73,7 @@ class Placing:
             sizes=verdict.request,
             allowed=record.parent_mems & self._machine.usable,
             normal=self._machine.topology.with_normal_memory,
-            ceilings=self._machine.ceilings(verdict.request, own=holdings.hugepages),
+            ceilings=self._ceilings(record, verdict, owner, holdings),
             resident=holdings.memory,
             reusable=self._ledger.ended_of_pod(record.pod_uid, owner) if record.pod_uid is not None else (),
             hints=self._machine.hints(record),
@@ -77,6 +86,22 @@ class Placing:
         if isinstance(answer, Refusal):
             return self._refuse(record, verdict, pin, answer)
         return self._promise(record, verdict, pin, answer)
+
+    def _ceilings(
+        self, record: ContainerRecord, verdict: Classification, owner: Owner, holdings: Holdings
+    ) -> Ceilings:
+        """
+        Huge pages that it could get or has: what the kernel has free and others were not promised, and what it uses
+        already, or what its pod's containers use of what they share with it.
+        """
+        free = self._machine.ceilings(verdict.request)
+        if not free:
+            return {}
+        ended = self._ledger.ended_of_pod(record.pod_uid, owner) if record.pod_uid is not None else ()
+        left = self._untouched.leave(free, (owner, *of_pod(owner.pod), *ended))
+        shares = verdict.borrowed - {MEMORY}
+        own = {n: {k: v for k, v in kinds.items() if k not in shares} for n, kinds in holdings.hugepages.items()}
+        return add(left, own, self._untouched.shared(owner.pod, shares) if shares else {})
 
     def _owner(self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None) -> Owner:
         """Who is to hold what the container gets; its pod, where it has no size of its own."""

@@ -27,4 +27,4 @@ def plan_document(agent: Agent, *, wall_ns: int) -> dict[str, object]:
             f"nobody knows what is promised, so nothing can be said about what would fit: {ledger.save_error}",
         )
     note = ALL_RELEASED if agent.undo.everything else str(ledger.save_error or "")
-    return basis_document(agent.machine, ledger.books, wall_ns=wall_ns, note=note)
+    return basis_document(agent.machine, ledger.books, wall_ns=wall_ns, note=note, left=agent.untouched().leave)

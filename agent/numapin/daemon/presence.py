@@ -6,15 +6,18 @@ Owns: what counts as "gone" and what as "cannot be looked at". Must never: decid
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from numapin.daemon.config import Config
 from numapin.daemon.holdings import Before, Holdings, read_before, read_holdings
 from numapin.daemon.logs import Log
 from numapin.kernel.cgroupfs import Cgroup
+from numapin.model.checkpoint import PinRecord
 from numapin.model.container import ContainerRecord
 from numapin.model.errors import CgroupGone, KernelError
-from numapin.model.nodeset import NodeSet
+from numapin.model.memory import MemoryType, page_size_of
+from numapin.model.nodeset import NodeId, NodeSet
 
 
 class Finder(Protocol):
@@ -92,6 +95,22 @@ class Presence:
                 return read_holdings(cgroup, record)
         except KernelError:
             return Holdings()
+
+    def hugepages(self, pin: PinRecord, kind: MemoryType) -> Mapping[NodeId, int] | None:
+        """
+        Bytes of huge pages of one type that a container uses per node; ``None`` where nobody knows, and nothing when
+        its cgroup is gone.
+        """
+        size = page_size_of(kind)
+        if size is None:
+            return None
+        try:
+            with self._finder.open(pin.cgroup) as cgroup:
+                return cgroup.read_hugetlb_numa_stat(size) if cgroup.inode == pin.inode else {}
+        except CgroupGone:
+            return {}
+        except KernelError:
+            return None
 
     def before(self, record: ContainerRecord) -> Before:
         """What an undo shall bring back beside the nodes; nothing when it cannot be looked at, and so not written."""

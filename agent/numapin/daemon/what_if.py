@@ -21,6 +21,7 @@ from numapin.model.nodeset import CpuSet, NodeSet
 from numapin.model.plan import Plan, ProviderHints, Refusal, Request, Scope, TopologyPolicy
 from numapin.planner.accounting import build_node_map
 from numapin.planner.explain import remedies, why_sentences
+from numapin.planner.kernel_free import spend
 from numapin.planner.kubelet.bounds import KUBELET_NODES, TooManyNodes
 from numapin.planner.kubelet.manifest import Manifest
 from numapin.planner.kubelet.node import Admission
@@ -77,6 +78,8 @@ def container_plan(basis: Basis, question: Question) -> dict[str, object]:
         else:
             plans.append(answer)
             books = answer.books
+            taken = ((block.affinity, block.type, block.size_bytes) for block in answer.blocks)
+            request = replace(request, ceilings=spend(request.ceilings, taken))
     record = refusal.explanation if refusal is not None else plans[-1].explanation
     return {
         "apiVersion": API_VERSION,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, NewType
 
 from numapin.model.nodeset import NodeId, NodeSet
-from numapin.model.quantity import format_page_size
+from numapin.model.quantity import format_page_size, parse_page_size
 
 MemoryType = NewType("MemoryType", str)
 """``memory``, or ``hugepages-`` and the page size in binary units (``hugepages-2Mi``), as Kubernetes names them."""
@@ -18,6 +18,11 @@ MEMORY = MemoryType("memory")
 def hugepages(size_bytes: int) -> MemoryType:
     """Memory type of pages of *size_bytes* (2097152 → ``hugepages-2Mi``)."""
     return MemoryType("hugepages-" + format_page_size(size_bytes))
+
+
+def page_size_of(kind: MemoryType) -> int | None:
+    """Bytes of one page of a type of huge pages; ``None`` for ``memory``."""
+    return None if kind == MEMORY else parse_page_size(kind.removeprefix("hugepages-"))
 
 
 @dataclass(frozen=True, slots=True)
