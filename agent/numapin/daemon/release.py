@@ -61,9 +61,11 @@ def release_document(agent: Agent, params: Mapping[str, object]) -> dict[str, ob
             agent.flush()
             return _document({"from": "daemon"}, everything, [_row_of_ended(row)])
         view = agent.views[cgroup]
-        if view.state is not ContainerState.RELEASED and not agent.undo.applies(view):
+        if view.state is not ContainerState.RELEASED and cgroup not in _promised(agent):
             raise RequestFailed(
-                "nothing-to-release", f"{row['name']} has no promise of numapin's: {view.state}, {view.message}"
+                "nothing-to-release",
+                f"{row['name']} has no promise of numapin's, so there is nothing to take back: {view.state}, "
+                f"{view.message}",
             )
         if not report:
             agent.release([view.record.cgroup])

@@ -140,6 +140,7 @@ def test_a_problem_is_told(tmp_path: Path) -> None:
         ({"container": "0000"}, "ambiguous", ExitStatus.USAGE),
         ({"container": docker(7)}, "nothing-to-release", ExitStatus.FAILURE),
         ({"container": docker(8)}, "nothing-to-release", ExitStatus.FAILURE),
+        ({"container": docker(9)}, "nothing-to-release", ExitStatus.FAILURE),
     ],
 )
 def test_bad_requests(tmp_path: Path, params: dict[str, object], code: str, status: ExitStatus) -> None:
@@ -148,6 +149,7 @@ def test_bad_requests(tmp_path: Path, params: dict[str, object], code: str, stat
     path = host.guaranteed(docker(1), 2)
     host.container(docker(7), memory=GIB)
     host.guaranteed(docker(8), 1, mems="2", effective="2")
+    host.guaranteed(docker(9), 100)
     agent = host.start()
 
     with pytest.raises(RequestFailed) as failed:
@@ -155,6 +157,7 @@ def test_bad_requests(tmp_path: Path, params: dict[str, object], code: str, stat
 
     assert (failed.value.code, failed.value.exit_status) == (code, status)
     assert host.states()[path] == "pinned"
+    assert host.states()[docker(9)] == "refused"  # and it is tried again, as before
 
 
 def test_a_dry_run_has_nothing_to_release(tmp_path: Path) -> None:

@@ -65,17 +65,23 @@ def test_the_group_may_read_the_status(guest: Guest) -> None:
 
 
 def test_reload(numapin: Numapin) -> None:
-    """SIGHUP puts a new policy and new reservations into force; a wrong file changes nothing and is named."""
+    """
+    A reload puts a new policy and new reservations into force; a wrong file makes it fail, changes nothing, and is
+    named in journal and status.
+    """
     pid = numapin.unit("MainPID")["MainPID"]
     before = numapin.status()
     numapin.configure('policy = "best-effort"\n' + reserve_all_but(before, {0: 100 * MIB, 2: 300 * MIB}))
     after = numapin.reload(lambda status: status["policy"] == "best-effort")
     numapin.configure('policy = "fastest"\n')
-    numapin.guest.run("systemctl reload numapin; sleep 2")
+    reload = numapin.guest.run("systemctl reload numapin", check=False).status
+    numapin.guest.run("sleep 2")
     still = numapin.status()
 
     allocatable = {node["id"]: node["memory_map"]["memory"]["allocatable"] for node in after["nodes"]}
     assert {0: 100 * MIB, 1: 0, 2: 300 * MIB, 3: 0} == allocatable
+    assert 0 != reload
+    assert ["config-refused"] == [f["code"] for f in still["findings"] if f["code"].startswith("config-")]
     assert ("best-effort", node_map(after)) == (still["policy"], node_map(still))
     refused = [line for line in numapin.journal() if line["event"] == "configuration_refused"]
     assert 1 == len(refused)
