@@ -218,7 +218,8 @@ class Delivery:
             self._reporter.container(view, outcome)
         elif outcome.error is None and seen is not None and seen.mems != outcome.nodes:
             # a kernel that takes a value shows it: somebody wrote another one since, and the watch will tell
-            view.state, view.message = ContainerState.CONTESTED, f"{seen.mems.named} was written over ours at once"
+            were = "were" if len(seen.mems) > 1 else "was"
+            view.state, view.message = ContainerState.CONTESTED, f"{seen.mems.named} {were} written over ours at once"
             self._reporter.container(view)
         elif message := not_granted_yet(outcome, pin):
             self._defer(view, message, ContainerState.LOST)

@@ -69,6 +69,22 @@ def test_an_outcome_of_other_nodes(tmp_path: Path) -> None:
     assert host.agent.counters.pins == 1
 
 
+@pytest.mark.parametrize(("theirs", "said"), [((1,), "node 1 was"), ((1, 2), "nodes 1-2 were")])
+def test_a_value_that_another_writer_put_over_ours(tmp_path: Path, theirs: tuple[int, ...], said: str) -> None:
+    """What is read back is neither ours nor a refusal: the promise stays, and the nodes are named, one or several."""
+    host = Host(tmp_path)
+    path = host.guaranteed(docker(1), 2)
+    host.start()
+    nodes, found = NodeSet.of(0), NodeSet.of(*theirs)
+    seen = Verification(nodes, found, found)
+    inode = host.view(path).record.inode
+    host.agent.on_outcomes([Outcome(path, inode, nodes, seen, None, wrote=True, took_ns=0)])
+
+    assert host.states() == {path: "contested"}
+    assert host.view(path).message == f"{said} written over ours at once"
+    assert host.reserved() == {0: 2}
+
+
 @pytest.mark.parametrize(("original", "expected"), [("", "0-3"), ("0-3", "0-3")])
 def test_the_value_before_is_put_back(tmp_path: Path, original: str, expected: str) -> None:
     """What stood before our first write comes back; an inherited one as the parent's set."""
