@@ -18,6 +18,7 @@ from numapin.daemon.config import Config, load_config
 from numapin.kernel.cgroup_mounts import find_hierarchy, parse_mountinfo
 from numapin.kernel.kubelet_state import parse_kubelet_state
 from numapin.kernel.oci import parse_config
+from numapin.kernel.runtime_paths import Storage, parse_data_root, parse_storage_conf
 from numapin.kernel.runtime_state import (
     RuntimeState,
     merge_state,
@@ -141,6 +142,22 @@ def test_small_documents(text: str) -> None:
         found = survived(lambda parse=parse: parse(text, source="s"), KernelFormatError)  # type: ignore[misc]
 
         assert isinstance(found, str | KernelFormatError)
+
+
+@fuzz
+@given(documents({"data-root": "/srv/docker", "debug": True}), texts)
+def test_configurations_of_runtimes(daemon: str, storage: str) -> None:
+    """Where runtimes keep their files is a plain absolute path below the root, or one error."""
+    storages = (storage, f"[storage]\ngraphroot = {json.dumps(storage)}\n", f"[storage]\ndriver = {daemon}\n")
+    found = [
+        survived(lambda: parse_data_root(daemon, source="s"), KernelFormatError),
+        survived(lambda: parse_data_root(json.dumps({"data-root": storage}), source="s"), KernelFormatError),
+        *(survived(lambda text=t: parse_storage_conf(text, source="s"), KernelFormatError) for t in storages),  # type: ignore[misc]
+    ]
+
+    for one in found:
+        paths = one.containers if isinstance(one, Storage) else (one,) if isinstance(one, str) else ()
+        assert all(p.startswith("/") and ".." not in p.split("/") and p.isprintable() for p in paths)
 
 
 @fuzz

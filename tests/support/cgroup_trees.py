@@ -8,6 +8,7 @@ from typing import Any
 
 from numapin.kernel.cgroup_mounts import CgroupVersion, Hierarchy, find_hierarchy
 from numapin.kernel.discovery import Discovery
+from numapin.kernel.runtime_paths import read_runtime_paths
 from numapin.model.container import ContainerRecord
 
 GUARANTEED_SLICE = "/kubepods.slice/kubepods-pod11111111_2222_3333_4444_555555555555.slice"
@@ -67,8 +68,9 @@ class CgroupTree:
         return find_hierarchy(self.root)
 
     def discovery(self, top: str = "/") -> Discovery:
-        """A fresh `Discovery` on this machine, of what is below *top*."""
-        return Discovery(self.hierarchy(), self.root, top=top)
+        """A fresh `Discovery` on this machine, of what is below *top*, with runtimes as they are configured."""
+        paths, _ = read_runtime_paths(self.root)
+        return Discovery(self.hierarchy(), self.root, paths, top=top)
 
     def scan(self) -> list[ContainerRecord]:
         """Everything a fresh `Discovery` finds."""

@@ -7,7 +7,7 @@ Owns: what is looked at, and what its absence means. Must never: write anything.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -20,9 +20,9 @@ from numapin.daemon.machine import Machine
 from numapin.daemon.shortcomings import memory_gap, no_memory_controller, unused_nodes
 from numapin.kernel.cgroup_mounts import Hierarchy, find_hierarchy
 from numapin.kernel.discovery import Discovery
-from numapin.kernel.files import list_subdirectories, read_optional
+from numapin.kernel.files import is_directory, list_subdirectories, read_optional
 from numapin.kernel.own import read_machine_memory
-from numapin.kernel.runtimes import RuntimePaths
+from numapin.kernel.runtime_paths import RuntimePaths, read_runtime_paths
 from numapin.kernel.systemd import BOOTED
 from numapin.model.container import ContainerKind, ContainerRecord, QosClass
 from numapin.model.errors import CheckpointError, ConfigError, KernelError, KernelReadError
@@ -65,9 +65,10 @@ def examine(root: Path, config_file: Path | None = None) -> list[Check]:
     if machine is not None:
         checks += _nodes(root, machine)
     hierarchy = _hierarchy(root, checks)
+    paths, doubted = read_runtime_paths(root)
     if hierarchy is not None:
-        checks += _cgroups(root, hierarchy, config)
-    checks.append(_runtimes(root))
+        checks += _cgroups(root, hierarchy, config, paths)
+    checks.append(_runtimes(root, paths, doubted))
     checks.append(_systemd(root))
     checks.append(_checkpoint(root, config))
     return checks
@@ -143,8 +144,8 @@ def _hierarchy(root: Path, checks: list[Check]) -> Hierarchy | None:
     return hierarchy
 
 
-def _cgroups(root: Path, hierarchy: Hierarchy, config: Config) -> Iterator[Check]:
-    discovery = Discovery(hierarchy, root, top=config.cgroup_root)
+def _cgroups(root: Path, hierarchy: Hierarchy, config: Config, paths: RuntimePaths) -> Iterator[Check]:
+    discovery = Discovery(hierarchy, root, paths, top=config.cgroup_root)
     try:
         records = discovery.scan()
     except KernelError as exc:
@@ -213,13 +214,16 @@ def _watched(mount: str, discovery: Discovery) -> int:
     return count
 
 
-def _runtimes(root: Path) -> Check:
-    paths = RuntimePaths()
-    places = (*paths.tasks, *paths.states, *paths.storage, paths.docker)
-    found = [p for p in places if (root / p.lstrip("/")).is_dir()]
-    if not found:
-        return Check("runtimes", Verdict.NOTE, f"no runtime has kept anything yet in any of {', '.join(places)}")
-    return Check("runtimes", Verdict.OK, f"state of runtimes in {', '.join(found)}")
+def _runtimes(root: Path, paths: RuntimePaths, doubted: Sequence[str]) -> Check:
+    """Which of the runtimes' directories are there; *doubted* are sentences about files that should say where."""
+    places = (*paths.tasks, *paths.states, *paths.storage, paths.docker, paths.nerdctl)
+    found = [p for p in places if is_directory(root / p.lstrip("/"))]
+    if found:
+        said = f"state of runtimes in {', '.join(found)}"
+    else:
+        said = f"no runtime has kept anything yet in any of {', '.join(places)}"
+    verdict = Verdict.OK if found and not doubted else Verdict.NOTE
+    return Check("runtimes", verdict, "; ".join((said, *doubted)))
 
 
 def _systemd(root: Path) -> Check:

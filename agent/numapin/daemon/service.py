@@ -38,6 +38,7 @@ from numapin.kernel.discovery import Discovery
 from numapin.kernel.files import read_optional
 from numapin.kernel.kubelet_watch import KubeletStateWatcher
 from numapin.kernel.own import read_machine_memory, read_own_footprint
+from numapin.kernel.runtime_paths import read_runtime_paths
 from numapin.kernel.runtime_watch import RuntimeStateWatcher
 from numapin.kernel.systemd import BOOTED, Systemd
 from numapin.kernel.uevents import UeventWatcher
@@ -112,11 +113,12 @@ class Service:
             clock=clock,
             books=Books(machine.node_map),
         )
-        discovery = Discovery(hierarchy, self._root, top=self._config.cgroup_root)
+        paths, _ = read_runtime_paths(self._root)  # what is wrong with them is the doctor's to say
+        discovery = Discovery(hierarchy, self._root, paths, top=self._config.cgroup_root)
         nested = Nested(discovery, clock)
         out_of_reach = OutOfReach(self._root, discovery.reaches, boot_id, clock, log)
         cgroups = stack.enter_context(CgroupWatcher(hierarchy, discovery.is_container_path))
-        runtimes = stack.enter_context(RuntimeStateWatcher(hierarchy, self._root))
+        runtimes = stack.enter_context(RuntimeStateWatcher(hierarchy, self._root, paths))
         kubelet_file = self._kubelet_file(stack)
         units = self._units(hierarchy)
         agent = Agent(

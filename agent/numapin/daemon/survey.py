@@ -11,6 +11,7 @@ from numapin.daemon.status import containers_of
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.kernel.cgroup_mounts import find_hierarchy
 from numapin.kernel.discovery import Discovery
+from numapin.kernel.runtime_paths import read_runtime_paths
 
 
 def found_containers(root: Path) -> dict[str, object]:
@@ -22,7 +23,8 @@ def found_containers(root: Path) -> dict[str, object]:
         ConfigError: The configuration below *root* is wrong.
     """
     config = load_config(root)
-    discovery = Discovery(find_hierarchy(root), root, top=config.cgroup_root)
+    hierarchy, (paths, _) = find_hierarchy(root), read_runtime_paths(root)
+    discovery = Discovery(hierarchy, root, paths, top=config.cgroup_root)
     views = [
         Tracked(record, classify_record(record, config), ContainerState.UNDECIDED, nodes=record.mems)
         for record in discovery.scan()

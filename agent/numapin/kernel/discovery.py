@@ -20,7 +20,8 @@ from numapin.kernel.names import ContainerName, PodPath, Role
 from numapin.kernel.processes import is_runtime_init, read_start_ticks
 from numapin.kernel.recognition import MOST_INSIDE, Inside, Recognition
 from numapin.kernel.record_fields import container_kind, container_runtime, contradictions, display_name, pod_name
-from numapin.kernel.runtimes import Metadata, RuntimeFiles, RuntimePaths
+from numapin.kernel.runtime_paths import RuntimePaths
+from numapin.kernel.runtimes import Metadata, RuntimeFiles
 from numapin.model.container import ContainerId, ContainerKind, ContainerRecord, Limits, OciFacts
 from numapin.model.errors import CgroupGone, KernelError, KernelReadError
 from numapin.model.nodeset import NodeSet

@@ -162,6 +162,14 @@ def open_beneath(dir_fd: int, parts: Sequence[str], *, shown: str, same_device: 
     return fd
 
 
+def is_directory(path: str | Path, *, follow: bool = True) -> bool:
+    """True for a directory, with *follow* also by a link; what is missing or cannot be looked at is none."""
+    try:
+        return stat.S_ISDIR(os.stat(path, follow_symlinks=follow).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
 def list_subdirectories(path: str | Path, *, dir_fd: int | None = None, most: int | None = None) -> list[str]:
     """
     Names of the directories in a directory, sorted; symbolic links are left out.

@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from numapin.kernel.files import file_stamp, list_subdirectories, open_beneath, open_directory, read_text
+from numapin.kernel.files import (
+    file_stamp,
+    is_directory,
+    list_subdirectories,
+    open_beneath,
+    open_directory,
+    read_text,
+)
 from numapin.kernel.names import is_safe_id
 from numapin.model.errors import KernelError, KernelReadError
 
@@ -46,8 +53,7 @@ class Documents:
 
     def exists(self, directory: str, name: str) -> bool:
         """True when *name* in *directory* is a directory and no link."""
-        path = Path(f"{self._root}{directory}/{name}")
-        return path.is_dir() and not path.is_symlink()
+        return is_directory(f"{self._root}{directory}/{name}", follow=False)
 
     def load(self, base: str, parts: Iterable[str], file: str, parse: Callable[[str, str], _T]) -> _T | None:
         """

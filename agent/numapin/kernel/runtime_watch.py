@@ -12,7 +12,8 @@ from pathlib import Path
 from numapin.kernel.cgroup_mounts import Hierarchy
 from numapin.kernel.files import list_subdirectories
 from numapin.kernel.inotify import CLOSE_WRITE, CREATE, MOVED_TO, InotifyWatcher
-from numapin.kernel.runtimes import RuntimeFiles, RuntimePaths
+from numapin.kernel.runtime_paths import RuntimePaths
+from numapin.kernel.runtimes import RuntimeFiles
 from numapin.kernel.watch import CgroupEvent, EventKind
 from numapin.model.errors import KernelReadError
 

@@ -1,20 +1,23 @@
-"""Where container runtimes keep their files, and which container a cgroup belongs to by them.
+"""What container runtimes keep of a container, and which container a cgroup belongs to by that.
 
-Owns: the directories of containerd, Docker, CRI-O, Podman, runc and crun. The directories listed in `RuntimePaths`
-may be links of the admin's making; below them no link is followed and no path out of a document is opened. Must
-never: run a runtime or talk to one.
+Owns: what is looked for below the directories of `RuntimePaths`, and in which order. These may be links of the
+admin's making; below them no link is followed and no path out of a container's document is opened. Must never: run a
+runtime or talk to one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from numapin.kernel.names import ContainerName, Role, is_safe_id, may_be_claimed, possible_cgroups
 from numapin.kernel.oci import parse_config
 from numapin.kernel.runtime_documents import Documents
+from numapin.kernel.runtime_paths import RuntimePaths
 from numapin.kernel.runtime_state import (
     RuntimeState,
     merge_state,
@@ -26,33 +29,9 @@ from numapin.kernel.runtime_state import (
 from numapin.model.container import OciFacts, Runtime
 from numapin.model.errors import KernelError
 
-_K3S = "/run/k3s/containerd"
 _OWN_NAMESPACES = ("k8s.io", "moby")
 """Namespaces of CRI and Docker, whose containers have telling cgroup names."""
-
-
-@dataclass(frozen=True, slots=True)
-class RuntimePaths:
-    """
-    Directories to look in, in order, as the machine names them.
-
-    ``tasks``: containerd's ``<namespace>/<id>`` with the bundle. ``task_states``: the same shape with the runtime's
-    state. ``states``: ``<id>`` of runc or crun used directly, by CRI-O or Podman. ``storage``: ``<id>/userdata`` of
-    CRI-O and Podman. ``docker``: Docker's ``<id>/config.v2.json``.
-    """
-
-    tasks: tuple[str, ...] = (
-        "/run/containerd/io.containerd.runtime.v2.task",
-        "/run/docker/containerd/daemon/io.containerd.runtime.v2.task",
-        f"{_K3S}/io.containerd.runtime.v2.task",
-    )
-    task_states: tuple[str, ...] = ("/run/containerd/runc", "/run/docker/runtime-runc", f"{_K3S}/runc")
-    states: tuple[str, ...] = ("/run/runc", "/run/crun")
-    storage: tuple[str, ...] = (
-        "/run/containers/storage/overlay-containers",
-        "/var/lib/containers/storage/overlay-containers",
-    )
-    docker: str = "/var/lib/docker/containers"
+_NERDCTL_STORE = re.compile("[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +129,15 @@ class RuntimeFiles:
 
     def is_kept(self, container_id: str) -> bool:
         """
-        True while Docker or Podman keeps the container, running or not: it may be started again under its id.
+        True while Docker, Podman or nerdctl keeps the container, running or not: it may be started again under its
+        id.
 
         A task of containerd's or a state of runc's is no sign of that: they go with what they ran, only later.
         """
+        if not is_safe_id(container_id):
+            return False
         bases = (self._paths.docker, *self._paths.storage)
-        return is_safe_id(container_id) and any(self._documents.exists(base, container_id) for base in bases)
+        return any(self._documents.exists(base, container_id) for base in chain(bases, self._nerdctl()))
 
     def read(self, name: ContainerName) -> Metadata:
         """Everything the files say about a container; missing files are normal, damaged ones are told."""
@@ -170,6 +152,14 @@ class RuntimeFiles:
         return Metadata(runtime, merge_state(config, state), state, label, tuple(problems))
 
     # inside
+
+    def _nerdctl(self) -> Iterator[str]:
+        """Where nerdctl has a directory for each container, by containerd and namespace."""
+        for store in self._documents.listed(self._paths.nerdctl):
+            if _NERDCTL_STORE.fullmatch(store):
+                containers = f"{self._paths.nerdctl}/{store}/containers"
+                for namespace in self._documents.listed(containers):
+                    yield f"{containers}/{namespace}"
 
     def _find_config(self, name: ContainerName, problems: list[str]) -> tuple[str | None, OciFacts | None]:
         if not is_safe_id(name.id):

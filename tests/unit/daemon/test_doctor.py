@@ -9,6 +9,7 @@ import pytest
 from numapin.daemon.doctor import WATCHES, Check, Verdict, examine
 from support.daemon import Host, cid, docker
 from support.machines import GIB, Node, even, write_machine
+from support.privilege import public_directory, unprivileged
 from support.trees import write_tree
 
 
@@ -39,6 +40,47 @@ def test_everything_is_there(tmp_path: Path) -> None:
     assert said["events"] == "4 cgroups, and 65536 inotify watches for each user"
     assert said["runtimes"] == "state of runtimes in /run/runc"
     assert said["checkpoint"] == f"none yet in {host.file.path}"
+
+
+def test_runtimes_with_their_data_elsewhere(tmp_path: Path) -> None:
+    """The directories that Docker's and Podman's configuration names are looked at."""
+    host = healthy(tmp_path)
+    write_tree(
+        tmp_path,
+        {
+            "etc/docker/daemon.json": '{"data-root": "/srv/docker"}',
+            "srv/docker/containers/x/y": "",
+            "var/lib/docker/containers/x/y": "",
+        },
+    )
+
+    assert by_name(examine(host.root), Verdict.OK)["runtimes"] == (
+        "state of runtimes in /run/runc, /srv/docker/containers"
+    )
+
+
+def test_a_runtime_s_configuration_that_cannot_be_believed(tmp_path: Path) -> None:
+    """It is named with what is done instead, and is no problem of the host's."""
+    host = healthy(tmp_path)
+    write_tree(tmp_path, {"etc/docker/daemon.json": '{"data-root": "../srv"}'})
+    checks = examine(host.root)
+
+    assert {} == by_name(checks, Verdict.PROBLEM)
+    assert by_name(checks, Verdict.NOTE)["runtimes"] == (
+        "state of runtimes in /run/runc; /etc/docker/daemon.json: expected a plain absolute path as data-root, found "
+        "'../srv'; the usual directories are looked at instead"
+    )
+
+
+def test_a_user_who_may_not_look() -> None:
+    """A directory of a runtime's that is closed to whoever asks counts as not there, and is no error."""
+    with public_directory() as root:
+        write_tree(root, {"var/lib/docker/containers/x/y": "", "run/runc/x": ""})
+        (root / "var/lib/docker").chmod(0o700)
+        with unprivileged():
+            said = by_name(examine(root))["runtimes"]
+
+    assert said.startswith("state of runtimes in /run/runc")
 
 
 def test_nothing_is_there(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from numapin.daemon.retention import LOOK_NS
 from support.cgroup_trees import GIB
 from support.daemon import BARE, Host, cid, docker
+from support.trees import write_tree
 
 SECOND = 1_000_000_000
 
@@ -111,6 +112,38 @@ def test_podman_keeps_containers_too(tmp_path: Path) -> None:
     host.agent.on_removed([host.remove(path)])
 
     assert host.reserved() == {0: 2}
+
+
+@pytest.mark.parametrize(
+    ("files", "scope", "place"),
+    [
+        ({"etc/docker/daemon.json": '{"data-root": "/srv/docker"}'}, "docker", "srv/docker/containers"),
+        (
+            {"etc/containers/storage.conf": '[storage]\ngraphroot = "/srv/podman"\n'},
+            "libpod",
+            "srv/podman/overlay-containers",
+        ),
+        ({}, "nerdctl", "var/lib/nerdctl/1935db59/containers/default"),
+    ],
+)
+def test_kept_elsewhere(tmp_path: Path, files: dict[str, str], scope: str, place: str) -> None:
+    """A runtime with its data in another directory, or another runtime: the memory waits until the removal there."""
+    write_tree(tmp_path, files)
+    host = Host(tmp_path)
+    path = host.guaranteed(f"/system.slice/{scope}-{cid(1)}.scope", 2)
+    kept = tmp_path / place / cid(1)
+    kept.mkdir(parents=True)
+    host.start()
+
+    host.agent.on_removed([host.remove(path)])
+    stopped = host.reserved()
+    kept.rmdir()
+    host.clock.advance(ns=LOOK_NS)
+    host.agent.due(host.clock.monotonic_ns())
+
+    assert stopped == {0: 2}
+    assert host.reserved() == {}
+    host.sound()
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -1,7 +1,8 @@
-"""What is said about a host before the daemon serves it."""
+"""What is said about a host before the daemon serves it, and where the daemon looks then."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from numapin.daemon.service import Service
 from numapin.model.errors import ConfigError, NoCpusetController
 from support.cgroup_trees import GIB, CgroupTree
-from support.daemon import Host, docker
+from support.daemon import Host, cid, docker
 from support.machines import even, write_machine
+from support.running import Numapin
 from support.trees import write_tree
 
 
@@ -65,3 +67,24 @@ def test_a_look_writes_nothing(tmp_path: Path) -> None:
 
     assert not (tmp_path / "var").exists()
     assert not (tmp_path / "run").exists()
+
+
+def test_the_daemon_looks_where_docker_is_configured_to(tmp_path: Path) -> None:
+    """The names of containers come from the data-root of Docker's configuration."""
+    root = tmp_path / "machine"
+    Host(root).guaranteed(docker(1), 1)
+    write_tree(
+        root,
+        {
+            "etc/docker/daemon.json": '{"data-root": "/srv/docker"}',
+            f"srv/docker/containers/{cid(1)}/config.v2.json": json.dumps({"Name": "/orders-db"}),
+        },
+    )
+    daemon = Numapin(tmp_path, root=root)
+    try:
+        daemon.start()
+        names = [row["name"] for row in daemon.status()["containers"]]
+    finally:
+        daemon.kill()
+
+    assert names == ["orders-db"]

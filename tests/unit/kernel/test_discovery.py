@@ -140,6 +140,16 @@ def test_docker_of_both_drivers(tmp_path: Path, path: str, runtime: Runtime) -> 
     assert record.oci.annotations["numapin.guaranteed"] == "true"
 
 
+def test_docker_with_its_data_elsewhere(tmp_path: Path) -> None:
+    """Docker's name of a container is found where its configuration puts its data."""
+    tree = CgroupTree(tmp_path)
+    tree.add(DOCKER, memory=4 * GIB)
+    write_files(tmp_path / "etc/docker", {"daemon.json": '{"data-root": "/srv/docker"}'})
+    write_files(tmp_path / "srv/docker/containers" / ID_A, {"config.v2.json": json.dumps({"Name": "/pg"})})
+
+    assert tree.only().name == "pg"
+
+
 def test_podman_with_crun(tmp_path: Path) -> None:
     """The container is the scope, not ``container`` below it; CRI-O is told by its annotation (trap 8)."""
     tree = CgroupTree(tmp_path)
