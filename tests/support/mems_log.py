@@ -44,7 +44,7 @@ class MemsLog:
         Each time that one was not *right* (its cgroup → its nodes), oldest first.
 
         Raises:
-            AssertionError: One still is not.
+            AssertionError: One still is not; carries since when, and which nodes it has.
         """
         since: dict[str, tuple[float, str]] = {}
         found: list[Wrong] = []
@@ -56,7 +56,7 @@ class MemsLog:
             elif cgroup in since:
                 start, mems = since.pop(cgroup)
                 found.append(Wrong(cgroup, mems, entry["at"] - start))
-        assert {} == since
+        assert {} == since, since
         return found
 
 

@@ -41,8 +41,8 @@ dpkg-deb -Znone --build . /tmp/neighbour.deb
 RIGHT = """
 right() {  # CGROUP NODES: wait until the kernel says so; starts no program, which takes long in an emulator
     try=0
-    until read -r asked <"/sys/fs/cgroup$1/cpuset.mems" && read -r granted <"/sys/fs/cgroup$1/cpuset.mems.effective" &&
-        test "$asked $granted" = "$2 $2"; do
+    asks=/sys/fs/cgroup$1/cpuset.mems
+    until read -r asked <"$asks" && read -r granted <"$asks.effective" && test "$asked $granted" = "$2 $2"; do
         try=$((try + 1))
         test $try -lt 200 || { echo "$1 has $asked, not $2" >&2; return 1; }
         sleep 0.05
