@@ -68,10 +68,12 @@ class Admission:
         released: Callable[[ContainerRecord], str] = lambda _: "",
         before: Callable[[ContainerRecord], Before] = lambda _: Before(),
         hugepages: Used = lambda _pin, _kind: None,
+        writing: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """
         *released* says why a container gets no pin although it could, empty when it may; *before* what a first write
-        would change beside the nodes; *hugepages* what a container uses of them.
+        would change beside the nodes; *hugepages* what a container uses of them; *writing* whether a write of ours to
+        this cgroup is on its way.
         """
         self.machine = machine
         self.ledger = ledger
@@ -80,6 +82,7 @@ class Admission:
         self._released = released
         untouched = Untouched(ledger, hugepages)
         self._placing = Placing(machine, ledger, untouched, dry_run=dry_run, before=before)
+        self._writing = writing
 
     def decide(self, record: ContainerRecord, holdings: Holdings | None = None) -> Decision:
         """
@@ -241,16 +244,15 @@ class Admission:
         self.ledger.set_pin(account)
         return Decision(Tracked(record, verdict, ContainerState.FOREIGN, message, theirs), unpin=undo)
 
-    @staticmethod
-    def _ours_below(record: ContainerRecord, pin: PinRecord | None, theirs: NodeSet) -> PinRecord | None:
+    def _ours_below(self, record: ContainerRecord, pin: PinRecord | None, theirs: NodeSet) -> PinRecord | None:
         """
         What of our writes is to be undone in a cgroup for which somebody else chose *theirs*, while we pinned.
 
-        What we took for drift and put right was the new choice; and on v1 the children and ``memory_migrate`` are
-        still as we made them, whatever the nodes are.
+        What we took for drift and put right, or what a thread is about to, was the new choice; and on v1 the
+        children and ``memory_migrate`` are still as we made them, whatever the nodes are.
         """
         if pin is None:
             return None
         on_v1 = record.cgroup_v1 and (bool(pin.original_below) or pin.original_migrate is not None)
-        drift = pin.phase is not Phase.FOREIGN and record.mems != theirs
+        drift = pin.phase is not Phase.FOREIGN and (record.mems != theirs or self._writing(record.cgroup))
         return replace(pin, original_mems=theirs) if on_v1 or drift else None

@@ -101,6 +101,7 @@ class Agent:
             kubelet=kubelet,
             reporter=reporter,
             dry_run=dry_run,
+            writing=writer.is_writing,
         )
         self._adopted = False
 

@@ -7,7 +7,7 @@ not on disk.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from numapin.daemon.admission import Admission, foreign_mems
 from numapin.daemon.delivery import Delivery
@@ -42,6 +42,7 @@ class Batch:
         kubelet: Beside | None,
         reporter: Reporter,
         dry_run: bool,
+        writing: Callable[[str], bool],
     ) -> None:
         self._situation = situation
         self._ledger = ledger
@@ -53,6 +54,7 @@ class Batch:
         self._kubelet = kubelet
         self._reporter = reporter
         self._dry_run = dry_run
+        self._writing = writing
 
     def decide(self, records: Sequence[ContainerRecord], *, first_pass: bool) -> None:
         """Decide about all, save once, then write each; in the *first_pass* nothing is new to the log."""
@@ -69,6 +71,7 @@ class Batch:
             released=self._delivery.undo.reason,
             before=self._found.before,
             hugepages=self._found.hugepages,
+            writing=self._writing,
         )
         pinned = self._ledger.pins.keys()
         decided = [

@@ -20,6 +20,7 @@ from numapin.daemon.tracked import ContainerState, DriftCause
 from numapin.kernel.cgroup_mounts import CgroupVersion
 from support.cgroup_trees import oci
 from support.daemon import Host, cid, docker
+from support.running import wait_for
 
 SECOND = 1_000_000_000
 
@@ -366,4 +367,31 @@ def test_new_nodes_by_the_runtime_are_its_choice(tmp_path: Path) -> None:
     assert host.mems(path) == "2"
     assert host.reserved() == {2: 2}
     assert host.watched.mems == set()
+    host.sound()
+
+
+def test_new_nodes_by_the_runtime_while_a_repair_is_on_its_way(tmp_path: Path) -> None:
+    """
+    The runtime's state names the nodes while a thread has yet to write ours over them: that write comes too, and is
+    undone after it.
+    """
+    host = Host(tmp_path)
+    path = host.guaranteed(docker(1), 2)
+    base, resources = "/run/docker/runtime-runc/moby", {"memory": 2 << 30, "cpu_quota": 50_000}
+    host.tree.task("moby", cid(1), oci(memory=2 << 30, quota=50_000))
+    host.tree.runc(cid(1), path, base=base, **resources)
+    host.start()
+    host.holds(path, {0: 20 << 20})
+
+    foreign_write(host, path, "2")
+    wait_for(lambda: host.mems(path) == "0")
+    host.put(path, {"cpuset.mems": "2\n"})  # as it was before the thread came to it
+    host.tree.runc(cid(1), path, base=base, **resources, cpuset_mems="2")
+    host.agent.on_state([path])
+    host.put(path, {"cpuset.mems": "0\n"})  # the thread's write
+    host.wait_for_writes()
+
+    assert host.states() == {path: "pinned-by-others"}
+    assert host.mems(path) == "2"
+    assert host.reserved() == {2: 2}
     host.sound()
