@@ -23,7 +23,8 @@ from numapin.planner.kubelet.ledger import Ledger
 from numapin.planner.kubelet.merge import admits, merge
 from numapin.planner.kubelet.node import POD, Admission, Kubelet, StartFailed, started
 from numapin.planner.kubelet.pods import Pod, PodContainer
-from numapin.planner.kubelet.static import AllocationError, Hints, StaticPolicy
+from numapin.planner.kubelet.sets import Hints, Sets
+from numapin.planner.kubelet.static import AllocationError, StaticPolicy
 
 Json = Any
 HERE = Path(__file__).resolve().parent.parent / "vectors"
@@ -33,6 +34,10 @@ OUT_OF_SCOPE = ("restart:", "config:", "upstream-bug:")
 IN_SCOPE = frozenset({"restart:plain"})
 """A restart on an unchanged machine with an unchanged configuration: the same assignments, the same pins."""
 OUT_OF_SCOPE_TAGS = frozenset({"config", "gate", "pod-level-resources", "checkpoint", "upstream-panic"})
+OUT_OF_SCOPE_OPS = frozenset({"checkpoint", "write_checkpoint", "delete_checkpoint", "policy_allocate_pod"})
+"""The kubelet's own file, and pods allocated as a whole (alpha)."""
+OTHER_MACHINE = ("nodes", "reserved", "memory_policy")
+"""A restart with one of these is on another machine or with another configuration."""
 OPENERS: Mapping[str, Callable[..., IO[str]]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
 
 
@@ -46,12 +51,19 @@ def read_vectors(path: Path) -> Iterator[Json]:
 
 
 def out_of_scope(vector: Json) -> str:
-    """Why a vector is not ours to agree with (a tag, or the gate it switches on); empty when it is."""
+    """Why a vector is not ours to agree with (a tag, the gate it switches on, or a step); empty when it is."""
     for tag in vector["tags"]:
         if tag in OUT_OF_SCOPE_TAGS or (tag.startswith(OUT_OF_SCOPE) and tag not in IN_SCOPE):
             return str(tag)
     if vector["scenario"].get("gates", {}).get("PodLevelResourceManagers"):
         return "gate"
+    if vector["scenario"].get("memory_policy", "Static") != "Static":
+        return "memory_policy"
+    for step in vector["scenario"].get("steps") or ():
+        if step["op"] in OUT_OF_SCOPE_OPS:
+            return str(step["op"])
+        if step["op"] == "restart" and any(key in step for key in OTHER_MACHINE):
+            return "restart:changed"
     return ""
 
 
@@ -87,6 +99,7 @@ class _Replay:
         self.scenario = scenario
         node_map = node_map_of(scenario)
         self.kubelet = Kubelet(node_map, TopologyPolicy.NONE, Scope.CONTAINER)
+        self.kubelet.writes_hints = True
         self._configure(scenario["topology"])
 
     def _configure(self, settings: Json) -> None:
@@ -192,6 +205,17 @@ class _Replay:
         best = merge(lists, self.kubelet.nodes, policy, self.kubelet.distances)
         return {"admit": admits(policy, best), "affinity": _hint(best)}
 
+    def _allocatable(self, step: Json, want: Json) -> Json:
+        del step, want
+        return {
+            "blocks": [
+                {"numaAffinity": [n], "type": kind, "size": table.allocatable}
+                for n, node in self.kubelet.ledger.nodes.items()
+                for kind, table in node.tables.items()
+                if table.allocatable
+            ]
+        }
+
     def _machine_state(self) -> Json:
         return {str(n): _kubelet_node(s) for n, s in self.kubelet.ledger.node_map().nodes.items()}
 
@@ -220,7 +244,7 @@ class _Replay:
 COMPARED = frozenset(
     {
         "admitted", "reason", "qos", "hints", "affinity", "cpuset_mems", "state", "state_after_gc", "container_hints",
-        "pod_hints", "ok", "readmissions", "admit",
+        "pod_hints", "ok", "readmissions", "admit", "blocks",
     }
 )  # fmt: skip
 """What a step is compared by; messages, metrics and checkpoint texts are not."""
@@ -280,10 +304,10 @@ class _PolicyReplay:
         pod = pod_of(step)
         container = pod.container(step["container"])
         assert container is not None, step
-        return {"hints": _hints(self.static.container_hints(pod, container))}
+        return {"hints": _hints(_listed(self.static.of_container(pod, container)))}
 
     def _policy_pod_hints(self, step: Json) -> Json:
-        return {"hints": _hints(self.static.pod_hints(pod_of(step)))}
+        return {"hints": _hints(_listed(self.static.of_pod(pod_of(step))))}
 
     def _state(self) -> Json:
         ledger = self.static.ledger
@@ -375,6 +399,10 @@ def _hint(hint: Hint) -> Json:
     return {"nodes": None if hint.affinity is None else list(hint.affinity), "preferred": hint.preferred}
 
 
+def _listed(own: Sets | Hints | None) -> Hints | None:
+    return own.hints() if isinstance(own, Sets) else own
+
+
 def _hints(hints: Hints | None) -> Json:
     if hints is None:
         return None
@@ -430,6 +458,8 @@ def _normal(what: str, value: Json) -> Json:
             {"affinity": {}, **{k: _normal(k, v) for k, v in entry.items() if k in COMPARED | {"uid"}}}
             for entry in value or []
         ]
+    if what == "blocks" and value is not None:
+        return sorted(value, key=lambda b: (b["numaAffinity"], b["type"]))
     if what == "affinity":
         return value or {}  # nothing stored is shown as absent or as empty
     if what == "machine_state_full" and value is not None:

@@ -133,13 +133,22 @@ def _ranks(ids: Sequence[int], taste: Taste) -> list[int]:
     return [-((w[0] * resident + w[1]) * ended + w[2]) for w in weights]
 
 
-def best_subset(search: Search, ids: Sequence[int], k: int, base: int, taste: Taste, steps: Steps) -> int | None:
+def best_subset(
+    search: Search,
+    ids: Sequence[int],
+    k: int,
+    base: int,
+    taste: Taste,
+    steps: Steps,
+    *,
+    pairs: int = COMPARED_PAIRS,
+) -> int | None:
     """
     The best set of *k* of *ids* that is enough, as a mask with *base* added to it; ``None`` when there is none.
 
-    Exact when only ids decide (as far as *search* is), and up to `COMPARED_SETS` sets otherwise. Above, distance is
-    minimised around a limited number of starting nodes, and the most wanted nodes are kept one after the other;
-    ``search.exact`` is then false.
+    Exact when only ids decide (as far as *search* is), and while the sets have no more than *pairs* of nodes
+    otherwise. Above, distance is minimised around a limited number of starting nodes, and the most wanted nodes are
+    kept one after the other; ``search.exact`` is then false.
     """
     size = len(ids)
     if taste.plain:
@@ -147,7 +156,7 @@ def best_subset(search: Search, ids: Sequence[int], k: int, base: int, taste: Ta
         return None if found is None else base | _mask(ids, found)
     if k > size:
         return None
-    if size <= EXHAUSTIVE_NODES or comb(size, k) * k * k <= COMPARED_PAIRS:
+    if size <= EXHAUSTIVE_NODES or comb(size, k) * k * k <= pairs:
         return _compared(search, ids, k, base, taste)
     plainest = search.smallest(k)
     if plainest is None:

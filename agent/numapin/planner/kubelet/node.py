@@ -13,11 +13,13 @@ from dataclasses import dataclass, field, replace
 from numapin.model.memory import Books, NodeMap
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Hint, ProviderHints, Scope, TopologyPolicy
-from numapin.planner.kubelet.bounds import KUBELET_NODES, LISTED_SETS, MERGED_NODES, TooManyNodes
+from numapin.planner.kubelet.bounds import KUBELET_NODES, LISTED_SETS, Budget, TooManyNodes, Unanswered
 from numapin.planner.kubelet.ledger import Ledger
-from numapin.planner.kubelet.merge import Distances, admits, merge
+from numapin.planner.kubelet.merge import Distances, admits
 from numapin.planner.kubelet.pods import Pod, PodContainer
-from numapin.planner.kubelet.static import AllocationError, Hints, StaticPolicy
+from numapin.planner.kubelet.sets import Hints, Sets
+from numapin.planner.kubelet.static import AllocationError, StaticPolicy
+from numapin.planner.kubelet.topology import answer
 
 TOPOLOGY_AFFINITY_ERROR = "TopologyAffinityError"
 UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"
@@ -25,8 +27,6 @@ UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"
 OtherHints = Mapping[str, Sequence[ProviderHints]]
 """Other providers' hints, asked before memory, by container name; ``POD`` for pod scope."""
 POD = ""
-MERGES_PER_SET = 4
-"""Pairs of sets that are merged in the time in which one is listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,9 @@ class Admission:
     """
     The kubelet's answer for one pod.
 
-    ``reason`` is empty when admitted; ``detail`` is our sentence. ``affinity`` is what the topology manager stored
-    per container, ``mems`` the nodes of each container that has blocks.
+    ``reason`` is empty when admitted; ``detail`` is our sentence. ``asked`` is empty unless hints are written down.
+    ``affinity`` is what the topology manager stored per container, ``mems`` the nodes of each container that has
+    blocks.
     """
 
     uid: str
@@ -64,6 +65,8 @@ class Kubelet:
     A kubelet with the Static policy, from an empty *node_map*.
 
     *distances* are given when ``prefer-closest-numa-nodes`` is on; *most_nodes* is ``max-allowable-numa-nodes``.
+    ``most_sets`` bounds what one pod's answer may cost. With ``writes_hints`` every hint is listed in the answers,
+    however many there are.
 
     Raises:
         TooManyNodes: The kubelet would not start; from `admit`, its answer takes too long to work out.
@@ -80,7 +83,7 @@ class Kubelet:
     ) -> None:
         count = len(node_map.nodes)
         if policy is not TopologyPolicy.NONE and count > most_nodes:
-            raise TooManyNodes(count, most_nodes, refused=True)
+            raise TooManyNodes(count, most_nodes, Unanswered.NOT_STARTED)
         self.policy = policy
         self.scope = scope
         self.distances = distances
@@ -91,7 +94,8 @@ class Kubelet:
         self._stored: dict[str, dict[str, Hint]] = {}
         self._kept: frozenset[str] = frozenset()
         self._sweeping = True
-        self._merged: dict[tuple[ProviderHints, ...], Hint] = {}
+        self.most_sets = LISTED_SETS
+        self.writes_hints = False
 
     @classmethod
     def over(
@@ -126,7 +130,7 @@ class Kubelet:
         Raises:
             TooManyNodes: The answer takes too long to work out.
         """
-        self.static.left = LISTED_SETS
+        self.static.budget = Budget(self.most_sets)
         if pod.qos is None:
             pod = replace(pod, qos=pod.qos_class())  # it is asked for each container, and looks at all of them
         before = self.active.get(pod.uid)
@@ -144,16 +148,16 @@ class Kubelet:
         reason = detail = ""
         shared: Hint | None = None
         if self.scope is Scope.POD and self.policy is not TopologyPolicy.NONE:
-            shared = self._ask(asked, POD, self.pod_hints(pod), others.get(POD, ()))
+            own = self._of_pod(pod)
+            shared = self._ask(asked, POD, own, others.get(POD, ()))
             if not admits(self.policy, shared):
-                reason, detail = TOPOLOGY_AFFINITY_ERROR, _no_locality(shared)
+                reason, detail = TOPOLOGY_AFFINITY_ERROR, _no_locality(shared, own)
         for container in () if reason else pod.containers:
             if self.policy is not TopologyPolicy.NONE:
-                best = shared or self._ask(
-                    asked, container.name, self.container_hints(pod, container), others.get(container.name, ())
-                )
+                own = None if shared else self._of_container(pod, container)
+                best = shared or self._ask(asked, container.name, own, others.get(container.name, ()))
                 if not admits(self.policy, best):
-                    reason, detail = TOPOLOGY_AFFINITY_ERROR, f"{container.name}: {_no_locality(best)}"
+                    reason, detail = TOPOLOGY_AFFINITY_ERROR, f"{container.name}: {_no_locality(best, own)}"
                     break
                 affinity[container.name] = best
                 self._stored.setdefault(pod.uid, {})[container.name] = best
@@ -167,29 +171,26 @@ class Kubelet:
             pod.uid, not reason, reason, detail, tuple(asked), dict(self._stored.get(pod.uid, {})), self.mems(pod)
         )
 
-    def _ask(self, asked: list[Asked], name: str, hints: Hints | None, others: Sequence[ProviderHints]) -> Hint:
-        asked.append(Asked(name, hints))
-        lists = (*others, *_lists(hints))
-        if len(lists) < 2:
-            return merge(lists, self.nodes, self.policy, self.distances)
-        if len(self.ledger.nodes) > MERGED_NODES:
-            raise TooManyNodes(len(self.ledger.nodes), MERGED_NODES, refused=False)
-        if lists not in self._merged:
-            # the next container is often offered the same sets
-            first, second, *_ = sorted((len(p.hints or ()) for p in lists), reverse=True)
-            self.static.spend(first * second * (len(lists) - 1) // MERGES_PER_SET)
-            self._merged[lists] = merge(lists, self.nodes, self.policy, self.distances)
-        return self._merged[lists]
+    def _ask(self, asked: list[Asked], name: str, own: Sets | Hints | None, others: Sequence[ProviderHints]) -> Hint:
+        if self.writes_hints:
+            asked.append(Asked(name, _hints(own)))
+        return answer(own, others, self.nodes, self.policy, self.distances)
+
+    def _of_container(self, pod: Pod, container: PodContainer) -> Sets | Hints | None:
+        self.sweep_if_allowed()
+        return self.static.of_container(pod, container)
+
+    def _of_pod(self, pod: Pod) -> Sets | Hints | None:
+        self.sweep_if_allowed()
+        return self.static.of_pod(pod)
 
     def container_hints(self, pod: Pod, container: PodContainer) -> Hints | None:
-        """Memory's hints for one container, after a sweep."""
-        self.sweep_if_allowed()
-        return self.static.container_hints(pod, container)
+        """Memory's hints for one container, after a sweep: all of them, which are many on many nodes."""
+        return _hints(self._of_container(pod, container))
 
     def pod_hints(self, pod: Pod) -> Hints | None:
-        """Memory's hints for the whole pod, after a sweep."""
-        self.sweep_if_allowed()
-        return self.static.pod_hints(pod)
+        """Memory's hints for the whole pod, in the same way."""
+        return _hints(self._of_pod(pod))
 
     def mems(self, pod: Pod) -> dict[str, NodeSet]:
         """``cpuset.mems`` of each container of *pod* that was given blocks; empty for one that asked for none."""
@@ -251,7 +252,6 @@ class Kubelet:
             StartFailed: The stored state is not what its entries give on this machine.
         """
         self.static = StaticPolicy(started(self.ledger, self.empty))
-        self._merged = {}
         self._stored = {}
 
     def readmit(self) -> Iterator[Admission]:
@@ -293,13 +293,12 @@ def started(stored: Ledger, empty: NodeMap) -> Ledger:
     return stored
 
 
-def _lists(hints: Hints | None) -> list[ProviderHints]:
-    """Memory's hints as lists; without any, memory has no preference."""
-    if not hints:
-        return [ProviderHints("memory", None)]
-    return [ProviderHints(kind, found) for kind, found in hints.items()]
+def _hints(own: Sets | Hints | None) -> Hints | None:
+    return own.hints() if isinstance(own, Sets) else own
 
 
-def _no_locality(best: Hint) -> str:
-    where = "any nodes" if best.affinity is None else best.affinity.named
-    return f"the best common choice, {where}, is not one that every resource prefers"
+def _no_locality(best: Hint, own: Sets | Hints | None) -> str:
+    nodes, said = best.affinity, "no set of nodes is one that every resource prefers"
+    if nodes is None or not isinstance(own, Sets) or not own.fits(nodes.mask):
+        return said
+    return f"{said}; {nodes.named} {'has' if len(nodes) == 1 else 'have'} room"

@@ -98,5 +98,5 @@ def record(said: Rejected) -> Explanation:
         elif any(have[k] < size for k, size in said.sizes.items()):
             why = Exclusion.NOT_ENOUGH_FREE
         views.append(NodeView(n, whole, have, NodeSet(node.cells or 1 << n), node.count, why))
-    width = said.kubelet.static.width(said.sizes)
+    width = said.kubelet.static.sets(said.situation.pod, said.sizes).width()
     return Explanation(said.situation.policy, dict(sorted(said.sizes.items())), tuple(views), width)

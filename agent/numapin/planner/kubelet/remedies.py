@@ -15,16 +15,22 @@ from numapin.model.memory import MEMORY, MemoryType, Owner
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Scope, TopologyPolicy
 from numapin.model.quantity import at_least, at_most
-from numapin.planner.kubelet.bounds import LISTED_SETS, TooManyNodes
+from numapin.planner.kubelet.bounds import TooManyNodes
 from numapin.planner.kubelet.node import Admission, Kubelet
 from numapin.planner.kubelet.pods import NotWholeBytes, Pod, PodContainer
 from numapin.planner.kubelet.rejection import Rejected, Situation, Sizes
 from numapin.planner.ways import Way
 
-ASKED_SETS = 1 << 18
+ASKED_SETS = 1 << 20
 """Sets of nodes that all the trials together may look at: a second or two."""
+SETS_PER_NODE = 16
+"""What one container costs for each node, in sets, where none are listed."""
 ASKED_PODS = 600
 """Trials at most."""
+FREED = 8
+"""Places of which it is tried how much would have to become free there, those that lack least first."""
+EMPTIED = 16
+"""Places that are tried empty, those with least on them first."""
 SHRUNK = 4
 """Containers of which a smaller limit is tried."""
 LONGEST_NAME = 63
@@ -61,15 +67,14 @@ class Trial:
         """
         now = self.situation
         case = replace(now, pod=pod or now.pod, policy=policy or now.policy, scope=scope or now.scope)
-        nodes = len(now.books.node_map.nodes)
-        each = 8 * nodes if case.policy is TopologyPolicy.NONE else 1 << min(nodes, 32)
-        cost = each * len(case.pod.containers)
+        cost = SETS_PER_NODE * len(now.books.node_map.nodes) * len(case.pod.containers)
         if self.pods <= 0 or self.sets < cost:
             return False
         self.pods -= 1
         kubelet = None
         try:
             kubelet = case.kubelet()
+            kubelet.most_sets = self.sets
             for owner in without:
                 kubelet.ledger.remove(*owner)
             free(kubelet, *more)
@@ -77,8 +82,8 @@ class Trial:
         except TooManyNodes:
             return False
         finally:
-            # merging lists counts too, and how much it was is known only afterwards
-            self.sets -= max(cost, 0 if kubelet is None else LISTED_SETS - kubelet.static.left)
+            # sets that had to be listed count too, and how many they were is known only afterwards
+            self.sets -= cost + (0 if kubelet is None else kubelet.static.budget.spent)
         return self.last.admitted
 
 
@@ -123,13 +128,17 @@ def _more_free(said: Rejected, trial: Trial) -> Iterator[str]:
     """The place where least must become free, if that is all it takes."""
     before = said.situation.kubelet()
     ways: list[Way] = []
+    places: list[tuple[bool, int, int, dict[MemoryType, int], dict[MemoryType, int]]] = []
     for mask in _places(before):
         tables = [before.ledger.nodes[n].tables for n in NodeSet(mask)]
         most = {k: sum(t[k].reserved for t in tables if k in t) for k in said.sizes}
         lacks = {k: max(0, size - said.available(mask, k)) for k, size in said.sizes.items()}
+        if any(most.values()):
+            places.append((any(lacks[k] > most[k] for k in lacks), sum(lacks.values()), mask, lacks, most))
+    for _, _, mask, lacks, most in sorted(places, key=lambda p: p[:3])[:FREED]:
         if any(lacks.values()) and all(lacks[k] <= most[k] for k in lacks) and trial.admits(more=(mask, lacks)):
             upper = lacks
-        elif any(most.values()) and trial.admits(more=(mask, most)):
+        elif trial.admits(more=(mask, most)):
             upper = most
         else:
             continue
@@ -210,16 +219,18 @@ def _emptied(said: Rejected, trial: Trial) -> Iterator[str]:
     """The place with least on it that would take the pod when empty, else all of them."""
     books = said.situation.books
     sizes = {owner: sum(b.size_bytes for b in blocks) for owner, blocks in books.assignments.items()}
-    ways: list[tuple[int, int]] = []
+    held: list[tuple[int, int, list[Owner]]] = []
     for mask in _places(said.situation.kubelet()):
         owners = [o for o, blocks in books.assignments.items() if any(b.affinity.mask & mask for b in blocks)]
-        if owners and trial.admits(without=owners):
-            ways.append((sum(sizes[o] for o in owners), mask))
-    if ways:
-        nodes = NodeSet(min(ways)[1])
-        name = nodes.named if len(nodes) == 1 else f"group {nodes}"
-        yield f"with {name} empty it would be admitted"
-    elif books.assignments and trial.admits(without=tuple(books.assignments)):
+        if owners:
+            held.append((sum(sizes[o] for o in owners), mask, owners))
+    for _, mask, owners in sorted(held, key=lambda h: h[:2])[:EMPTIED]:
+        if trial.admits(without=owners):
+            nodes = NodeSet(mask)
+            name = nodes.named if len(nodes) == 1 else f"group {nodes}"
+            yield f"with {name} empty it would be admitted"
+            return
+    if books.assignments and trial.admits(without=tuple(books.assignments)):
         yield "with all nodes empty it would be admitted"
 
 

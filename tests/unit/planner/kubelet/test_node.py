@@ -10,7 +10,7 @@ from numapin.model.memory import MEMORY, Block, MemoryType, Owner
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Hint, Scope, TopologyPolicy
 from numapin.planner.accounting import reserve
-from numapin.planner.kubelet.bounds import TooManyNodes
+from numapin.planner.kubelet.bounds import TooManyNodes, Unanswered
 from numapin.planner.kubelet.ledger import Ledger
 from numapin.planner.kubelet.node import Kubelet, StartFailed, started
 from numapin.planner.kubelet.pods import Pod, PodContainer
@@ -118,22 +118,9 @@ def test_more_nodes_than_a_kubelet_starts_on() -> None:
 
     with pytest.raises(TooManyNodes, match="9 nodes") as caught:
         Kubelet(node_map, RESTRICTED, Scope.CONTAINER)
-    assert caught.value.refused
+    assert caught.value.why is Unanswered.NOT_STARTED
     assert Kubelet(node_map, RESTRICTED, Scope.CONTAINER, most_nodes=9).admit(pod("a", c=5)).admitted
     assert Kubelet(node_map, TopologyPolicy.NONE, Scope.CONTAINER).admit(pod("a", c=5)).admitted
-
-
-@pytest.mark.parametrize(("nodes", "types"), [(17, 1), (11, 2)])
-def test_too_many_sets_are_an_answer(nodes: int, types: int) -> None:
-    """Where nobody could wait for a merge, that is said at once."""
-    kinds = [MEMORY, MemoryType("hugepages-2Mi")][:types]
-    books = empty_books({n: dict.fromkeys(kinds, 10) for n in range(nodes)})
-    kubelet = Kubelet(books.node_map, RESTRICTED, Scope.CONTAINER, most_nodes=64)
-    asking = PodContainer("c", {}, {"cpu": Decimal(1), **dict.fromkeys(kinds, Decimal(5))})
-
-    with pytest.raises(TooManyNodes, match=f"{nodes} nodes") as caught:
-        kubelet.admit(Pod("a", (asking,)))
-    assert not caught.value.refused
 
 
 @pytest.mark.parametrize(
