@@ -17,6 +17,8 @@ from numapin.model.plan import Exclusion, Explanation, ProviderHints, Request, R
 
 Nodes = frozenset[NodeId]
 HintList = list[tuple[Nodes | None, bool]]
+CLOSEST = (TopologyPolicy.BEST_EFFORT, TopologyPolicy.RESTRICTED)
+"""Where distances count, if they are to."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,18 @@ def verdict(case: Case) -> Verdict:
     return _Search(case).verdict()
 
 
+def merged(
+    nodes: Iterable[NodeId],
+    hints: Iterable[ProviderHints],
+    policy: TopologyPolicy,
+    distances: Mapping[NodeId, Mapping[NodeId, int]],
+) -> tuple[Nodes | None, bool]:
+    """The search's own merge of these hints alone: nodes (``None``: none in common), and whether all prefer them."""
+    facts = {n: Fact({}, {}, {}, frozenset({n}), False, True, (0, 0, 0)) for n in nodes}
+    case = Case(facts, {}, (), policy, distances)
+    return _Search(case).merge([_hint_list(p) for p in hints])
+
+
 class _Search:
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -150,12 +164,12 @@ class _Search:
             return Verdict(None)
         width = min(map(len, possible))
         policy = self.case.policy
-        closest = policy in (TopologyPolicy.BEST_EFFORT, TopologyPolicy.RESTRICTED)
+        closest = policy in CLOSEST
         if policy is TopologyPolicy.NONE:
             return self._own(found, width, closest=False)
         lists = [_hint_list(p) for p in self.case.hints]
         lists.append([(s, len(s) == width) for s in found])
-        merged, preferred = self._merge(lists, closest=closest)
+        merged, preferred = self.merge(lists)
         if policy is not TopologyPolicy.BEST_EFFORT:
             return Verdict(merged, True) if preferred else Verdict(None)
         if merged is None:
@@ -169,8 +183,9 @@ class _Search:
         best = min(found, key=lambda s: (len(s), self._key(s, closest=closest)))
         return Verdict(best, len(best) == width)
 
-    def _merge(self, lists: list[HintList], *, closest: bool) -> tuple[Nodes | None, bool]:
+    def merge(self, lists: list[HintList]) -> tuple[Nodes | None, bool]:
         """The topology manager's merge over every combination."""
+        closest = self.case.policy in CLOSEST
         if self.case.policy is TopologyPolicy.SINGLE_NUMA_NODE:
             lists = [[h for h in hints if h[1] and (h[0] is None or len(h[0]) == 1)] for hints in lists]
         results: set[tuple[Nodes, bool]] = set()

@@ -8,6 +8,7 @@ import json
 import lzma
 import subprocess
 import sys
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,92 @@ def test_every_tag_out_of_scope_is_explained() -> None:
     unexplained = {tag for tag in tags if f"`{tag}`" not in text and f"`{tag.split(':')[0]}:*`" not in text}
 
     assert set() == unexplained
+
+
+@pytest.mark.parametrize(
+    "step",
+    [{"op": "checkpoint"}, {"op": "write_checkpoint", "content": "{"}, {"op": "restart", "nodes": []}],
+    ids=lambda step: str(step["op"]),
+)
+def test_steps_that_are_not_ours(step: Json) -> None:
+    """A vector without any tag is out of scope where a step is about the kubelet's file or another machine."""
+    scenario = {"steps": [{"op": "gc"}, step]}
+
+    assert out_of_scope({"tags": [], "scenario": scenario})
+    assert out_of_scope({"tags": [], "scenario": {"steps": [], "memory_policy": "None"}})
+    assert not out_of_scope({"tags": [], "scenario": {"steps": [{"op": "gc"}, {"op": "restart", "readmit": True}]}})
+
+
+def test_what_is_allocatable() -> None:
+    """It is compared in every vector that asks for it on a kubelet that started, and a difference is told."""
+    asking = [
+        vector
+        for vector in ALL
+        if vector["expected"]["start"]["ok"] and any("blocks" in step for step in vector["expected"].get("steps", ()))
+    ]
+    for vector in asking:
+        assert run(vector) is None, vector["id"]
+    assert len(asking) > 5
+    changed = json.loads(json.dumps(asking[0]))
+    next(step for step in changed["expected"]["steps"] if "blocks" in step)["blocks"].pop()
+
+    assert str(run(changed)).startswith("step 2 allocatable: blocks: ")
+
+
+def _large(nodes: int, kinds: list[str]) -> Json:
+    """One pod on an empty machine of equal nodes: every set of them takes it, and one node is preferred."""
+    size, pool = 1 << 30, 8 << 30
+    pages = {str(page): pool // page for page in (2 << 20, 1 << 30)[: len(kinds) - 1]}
+    machine = {"memory_bytes": pool * len(kinds), "hugepages": pages}
+    table = {"total": pool, "systemReserved": 0, "allocatable": pool, "reserved": 0, "free": pool}
+    tables = {**dict.fromkeys(kinds, table), "memory": {**table, "total": pool * len(kinds)}}
+    start = {"numberOfAssignments": 0, "memoryMap": tables}
+    sets = [",".join(map(str, s)) for count in range(1, nodes + 1) for s in combinations(range(nodes), count)]
+    listed = [text if "," in text else f"{text}!" for text in sets]
+    state = {
+        "assignments": {"p": {"c": {kind: {"nodes": [0], "size": size} for kind in kinds}}},
+        "machine_state": {
+            str(n): {
+                "assignments": 0 if n else len(kinds),
+                "cells": [n],
+                "reserved": dict.fromkeys(kinds, 0 if n else size),
+                "free": dict.fromkeys(kinds, pool if n else pool - size),
+            }
+            for n in range(nodes)
+        },
+    }
+    limits = {"cpu": 1, **dict.fromkeys(kinds, size)}
+    return {
+        "id": "large",
+        "tags": [],
+        "scenario": {
+            "nodes": [{**machine, "id": n} for n in range(nodes)],
+            "reserved": [],
+            "topology": {"policy": "restricted", "options": {"max-allowable-numa-nodes": "64"}},
+            "steps": [{"op": "admit", "pod": "p", "uid": "p", "containers": [{"name": "c", "limits": limits}]}],
+        },
+        "expected": {
+            "start": {"ok": True, "machine_state": {str(n): {**start, "cells": [n]} for n in range(nodes)}},
+            "steps": [
+                {
+                    "admitted": True,
+                    "qos": "Guaranteed",
+                    "hints": [{"container": "c", "hints": dict.fromkeys(kinds, listed)}],
+                    "affinity": {"c": {"nodes": [0], "preferred": True}},
+                    "cpuset_mems": {"c": "0"},
+                    "state": state,
+                }
+            ],
+        },
+    }
+
+
+@pytest.mark.parametrize(("nodes", "kinds"), [(10, 3), (11, 2), (17, 1)])
+def test_many_nodes_are_replayed(nodes: int, kinds: int) -> None:
+    """Hints are listed for the comparison also on machines where the answer does without."""
+    difference = run(_large(nodes, ["memory", "hugepages-2Mi", "hugepages-1Gi"][:kinds]))
+
+    assert difference is None, str(difference)
 
 
 def _changed(vector: Json) -> Json:

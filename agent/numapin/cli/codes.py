@@ -335,8 +335,9 @@ ERRORS: Mapping[str, str] = {
     "bad-pod": "Error, exit 2. The Pod manifest is not one the API server would take; the sentence names the key.",
     "pod-unreadable": "Error. The manifest cannot be read, or reading YAML needs PyYAML (package python3-yaml).",
     "too-many-nodes": (
-        "Error. The kubelet tries every set of nodes for each container, which takes too long on so many nodes or "
-        "for so many containers; numapin plan --memory answers for any number."
+        "Error. The kubelet tries every set of nodes, and on so many nodes its answer is not found without that; the "
+        "sentence says what makes it so (kinds of memory, closeness, containers) and up to how many nodes there is "
+        "always an answer. numapin plan --memory answers for any number."
     ),
 }
 

@@ -408,12 +408,16 @@ def test_more_nodes_than_a_kubelet_takes(tmp_path: Path) -> None:
 
 
 def test_so_many_nodes_that_nobody_can_wait(tmp_path: Path) -> None:
-    """Where every set would have to be listed that is said; under the policy none it is answered, with a note."""
+    """What cannot be found in time is said with its reason; everything else is answered on any number of nodes."""
     basis = empty(tmp_path, count=34)
     small = pod(main={"cpu": 1, "memory": "1Gi"})
+    ids = list(basis.books.node_map.nodes)
+    distances = {a: {b: 10 if a == b else 20 for b in ids} for a in ids}
 
-    with pytest.raises(RequestFailed, match="tries every set of 34 nodes, which takes too long") as raised:
-        ask_kubelet(basis, small)
+    assert [ask_kubelet(basis, small, policy=policy)["admitted"] for policy in TopologyPolicy] == [True] * 4
+    near = replace(basis, rules=replace(basis.rules, prefer_closest=True, distances=distances))
+    with pytest.raises(RequestFailed, match="sets of 34 nodes that would do is the closest takes too long") as raised:
+        ask_kubelet(near, pod(main={"cpu": 1, "memory": "155Gi"}))
     assert (raised.value.code, raised.value.exit_status) == ("too-many-nodes", ExitStatus.FAILURE)
     answer = ask_kubelet(basis, small, policy=TopologyPolicy.NONE)
     assert ["a kubelet tries every set of 34 nodes for each container, and may never come to this answer"] == (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
 from random import Random
 
 import pytest
@@ -9,15 +11,26 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from numapin.model.memory import Block, Books, MemoryType, Owner
-from numapin.model.nodeset import NodeSet
+from numapin.model.nodeset import NodeId, NodeSet
 from numapin.model.plan import Plan, Refusal, Request, Rules, TopologyPolicy
 from numapin.planner.accounting import check, rebase
+from numapin.planner.kubelet.node import POD
 from numapin.planner.kubelet.pods import PodContainer
 from numapin.planner.placement import place
-from support.bruteforce import Verdict, case_of, case_of_record, verdict
+from support.bruteforce import Verdict, case_of, case_of_record, merged, verdict
 from support.cases import random_case
 from support.strategies import requests, rules, used_machines
-from support.vectors import OURS, Json, distances_of, node_map_of, out_of_scope, pod_of, read_vectors
+from support.vectors import (
+    OURS,
+    Json,
+    distances_of,
+    node_map_of,
+    others_of,
+    out_of_scope,
+    pod_of,
+    provider_of,
+    read_vectors,
+)
 
 
 def answered(answer: Plan | Refusal) -> Verdict:
@@ -61,8 +74,19 @@ def test_the_record_alone_gives_the_same_verdict() -> None:
             assert verdict(case_of_record(answer.explanation)) == answered(answer), answer.explanation
 
 
-def recorded_admissions() -> list[tuple[str, Books, Request, Rules, Verdict]]:
-    """Admissions of single containers that the kubelet decided on a state it reported itself."""
+@dataclass(frozen=True)
+class Recorded:
+    """An admission of a single container that the kubelet decided on a state it reported itself."""
+
+    name: str
+    books: Books
+    request: Request
+    rule: Rules
+    wanted: Verdict
+
+
+def recorded_admissions() -> list[Recorded]:
+    """All that are in scope, with other providers' hints and without."""
     found = []
     for path in OURS:
         for vector in read_vectors(path):
@@ -72,10 +96,13 @@ def recorded_admissions() -> list[tuple[str, Books, Request, Rules, Verdict]]:
     return found
 
 
-def _admissions(name: str, scenario: Json, answers: Json) -> list[tuple[str, Books, Request, Rules, Verdict]]:
+def _rule(scenario: Json) -> Rules:
     settings = scenario["topology"]
     closest = str((settings.get("options") or {}).get("prefer-closest-numa-nodes")) == "true"
-    rule = Rules(TopologyPolicy(settings["policy"]), closest, distances_of(scenario) if closest else {})
+    return Rules(TopologyPolicy(settings["policy"]), closest, distances_of(scenario) if closest else {})
+
+
+def _admissions(name: str, scenario: Json, answers: Json) -> list[Recorded]:
     empty = node_map_of(scenario)
     assigned: Json = {}
     found = []
@@ -86,11 +113,13 @@ def _admissions(name: str, scenario: Json, answers: Json) -> list[tuple[str, Boo
         if pod is not None and pod.is_managed() and len(pod.containers) == 1 and pod.uid not in assigned:
             books = rebase(Books(empty, dict(_held(assigned))), empty)
             sizes = pod.containers[0].memory_requests() if _whole(pod.containers[0]) else {}
-            if sizes and all(sizes.values()) and "extra_hints" not in step:
-                nodes = answer["cpuset_mems"].get(pod.containers[0].name)
+            if sizes and all(sizes.values()):
+                only = pod.containers[0].name
+                nodes = answer["cpuset_mems"].get(only)
                 wanted = Verdict(frozenset(NodeSet.parse(nodes))) if answer["admitted"] and nodes else Verdict(None)
-                request = Request(Owner(pod.uid, pod.containers[0].name), sizes)
-                found.append((f"{name} step {number + 1}", books, request, rule, wanted))
+                asker = POD if scenario["topology"].get("scope") == "pod" else only
+                request = Request(Owner(pod.uid, only), sizes, hints=tuple(others_of(step).get(asker, ())))
+                found.append(Recorded(f"{name} step {number + 1}", books, request, _rule(scenario), wanted))
         state = answer.get("state_after_gc") or answer.get("state")
         assigned = state["assignments"] if state else assigned
     return found
@@ -119,12 +148,40 @@ def two_types_without_a_preferred_set(books: Books, request: Request, rule: Rule
 
 def test_the_listing_and_the_planner_agree_with_the_kubelet() -> None:
     """For every recorded single-container admission both give the nodes the real kubelet gave."""
-    compared = 0
-    for name, books, request, rule, wanted in recorded_admissions():
-        if two_types_without_a_preferred_set(books, request, rule):
+    compared = Counter[bool]()
+    for case in recorded_admissions():
+        if two_types_without_a_preferred_set(case.books, case.request, case.rule):
             continue
-        compared += 1
+        compared[bool(case.request.hints)] += 1
+        listing = verdict(case_of(case.books, case.request, case.rule))
 
-        assert wanted.nodes == verdict(case_of(books, request, rule)).nodes, name
-        assert wanted.nodes == answered(place(books, request, rule)).nodes, name
-    assert compared > 600
+        assert case.wanted.nodes == listing.nodes, case.name
+        assert case.wanted.nodes == answered(place(case.books, case.request, case.rule)).nodes, case.name
+    assert compared[False] > 600
+    assert compared[True] > 40
+
+
+def test_the_listing_merges_as_the_kubelet_does() -> None:
+    """Every recorded merge of hints has the nodes and the preference that the listing's own merge gives."""
+    compared = 0
+    for path in OURS:
+        for vector in read_vectors(path):
+            if out_of_scope(vector) or "mode" in vector["scenario"]:
+                continue
+            nodes = [NodeId(node["id"]) for node in vector["scenario"]["nodes"]]
+            closest = _rule(vector["scenario"]).distances
+            for step, answer in zip(vector["scenario"]["steps"], vector["expected"]["steps"], strict=True):
+                if step["op"] != "merge" or step["policy"] == "none":
+                    continue
+                compared += 1
+                policy = TopologyPolicy(step["policy"])
+                hints = [entry for provider in step["providers"] or () for entry in provider_of(provider)]
+                found, preferred = merged(nodes, hints, policy, closest)
+                found = frozenset(nodes) if found is None else found
+                if policy is TopologyPolicy.SINGLE_NUMA_NODE and found == frozenset(nodes):
+                    found = None
+                told = answer["affinity"]["nodes"]
+
+                assert (None if told is None else frozenset(told)) == found, vector["id"]
+                assert answer["affinity"]["preferred"] == preferred, vector["id"]
+    assert compared > 200

@@ -22,7 +22,7 @@ HUGEPAGES = "hugepages-"
 SHOWN = 60
 """Characters of a wrong value that a message repeats."""
 MAX_CONTAINERS = 500
-"""More containers than any pod has; each asks every set of nodes."""
+"""More containers than any pod has; for each the nodes are searched."""
 
 
 class ManifestError(ValueError):

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from random import Random
+from time import process_time
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from numapin.model.nodeset import NodeId, NodeSet
 from numapin.model.plan import Hint, ProviderHints, TopologyPolicy
+from numapin.planner.kubelet.bounds import TooManyNodes
 from numapin.planner.kubelet.merge import admits, merge
+from support.listing import merged
 
 NONE, BEST, RESTRICTED, SINGLE = TopologyPolicy
 NODES = NodeSet.of(0, 1, 2, 3)
@@ -69,3 +76,47 @@ def test_admission(preferred: bool) -> None:
     best = Hint(NodeSet.of(0), preferred)
 
     assert [True, True, preferred, preferred] == [admits(policy, best) for policy in TopologyPolicy]
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.data())
+def test_any_lists(data: st.DataObject) -> None:
+    """Few hints or many, nodes that are not there, up to four lists: forming every combination gives the same."""
+    count = data.draw(st.integers(1, 5))
+    ids = data.draw(st.permutations(range(8)))[:count]
+    sets = st.sets(st.sampled_from([*ids, 9]), min_size=1, max_size=count).map(NodeSet.from_ids)
+    hint = st.builds(Hint, sets | st.none(), st.booleans())
+    few = st.lists(hint, max_size=4)
+    many = st.lists(hint, min_size=min(20, 2**count), max_size=40)
+    hints = st.one_of(st.none(), few.map(tuple), many.map(tuple))
+    lists = data.draw(st.lists(st.builds(ProviderHints, st.just("r"), hints), max_size=4))
+    policy = data.draw(st.sampled_from([BEST, RESTRICTED, SINGLE]))
+    far = {NodeId(a): {NodeId(b): data.draw(st.sampled_from([10, 12, 20])) for b in ids} for a in ids}
+    distances = far if data.draw(st.booleans()) else None
+    nodes = NodeSet.from_ids(ids)
+
+    assert merged(lists, nodes, policy, distances) == merge(lists, nodes, policy, distances)
+
+
+def test_long_lists_are_counted() -> None:
+    """Six to eight nodes and lists of a hundred hints, whose combinations are not formed, give the same too."""
+    rng = Random(2)
+    for _ in range(8):
+        nodes = NodeSet.from_ids(rng.sample(range(12), rng.randint(6, 8)))
+        lists = []
+        for _ in range(rng.choice([2, 3])):
+            sets = [NodeSet.from_ids(rng.sample(nodes.ids(), rng.randint(3, len(nodes)))) for _ in range(100)]
+            lists.append(ProviderHints("r", tuple(Hint(s, rng.random() < 0.1) for s in sets)))
+
+        assert merged(lists, nodes, BEST, None) == merge(lists, nodes, BEST)
+
+
+def test_lists_on_sixteen_nodes() -> None:
+    """Three lists of all 65,535 sets take a moment; on more nodes long lists are an answer of their own."""
+    every = ProviderHints("r", tuple(Hint(NodeSet(mask), False) for mask in range(1, 1 << 16)))
+    before = process_time()
+
+    assert merge([every] * 3, NodeSet((1 << 16) - 1), BEST) == Hint(NodeSet.of(0), False)
+    assert process_time() - before < 5
+    with pytest.raises(TooManyNodes, match="20 nodes"):
+        merge([every] * 3, NodeSet((1 << 20) - 1), BEST)
