@@ -123,7 +123,7 @@ class Sets:
         ways = [m for m in ways if m.bit_count() == size]
         unsure: Unanswered | None = None
         idle = sum(1 << n for n in self._idle)
-        if not around & ~idle and self.fits(idle):
+        if size != 1 and not around & ~idle and self.fits(idle):  # every single node is among the places
             rest = [n for n in self._idle if not around >> n & 1]
             search = self._search(rest, around)
             fewest = search.fewest()

@@ -129,6 +129,24 @@ def test_remedies_take_no_longer_than_they_are_worth() -> None:
     assert process_time() - before < 10
 
 
+@pytest.mark.parametrize("nodes", [16, 128])
+@pytest.mark.parametrize("policy", list(TopologyPolicy))
+def test_many_nodes(nodes: int, policy: TopologyPolicy) -> None:
+    """Of many places those that lack least are tried, and what is found is as on a few nodes."""
+    books = empty_books({n: {MEMORY: 10 * GIB, HUGE: 10 * GIB} for n in range(nodes)})
+    for n in range(nodes):
+        held = (5 if n == nodes - 1 else 8) * GIB
+        books = reserve(books, Owner(f"x{n}", "c"), (Block(NodeSet.of(n), MEMORY, held),))
+    asked = replace(situation(books, container("a", 7, 1), policy=policy, scope=Scope.CONTAINER), most_nodes=nodes)
+    before = process_time()
+
+    assert (
+        f"with 2 GiB more free on node {nodes - 1} it would be admitted",
+        f"with a memory limit of 5 GiB it would be admitted now, on node {nodes - 1}",
+    ) == said(asked)
+    assert process_time() - before < 10
+
+
 # ---- every remedy is true ------------------------------------------------------------------------------------------
 
 
