@@ -21,7 +21,7 @@ from numapin.model.errors import ExitStatus, RequestFailed
 from numapin.model.memory import Owner
 from numapin.model.plan import Explanation, ProviderHints, Refusal
 from numapin.planner.accounting import misfits
-from numapin.planner.explain import node_verdicts, why_sentences
+from numapin.planner.explain import kubelet_clause, node_verdicts, why_sentences
 from numapin.state.checkpoint import CheckpointFile
 
 Row = Mapping[str, Any]
@@ -70,7 +70,8 @@ def explain_document(known: Known, wanted: object, source: Mapping[str, object])
     )
     said = [outcome.became()]
     if refusal is not None and row["state"] == "refused":
-        said.append(f"The kubelet would say {refusal.kubelet_reason}; numapin's code is {refusal.code}.")
+        clause = kubelet_clause(refusal.kubelet_reason, refusal.explanation)
+        said.append(_sentence(f"{clause}; numapin's code is {refusal.code}"))
     if row.get("reason"):
         said.append(f"{row['qos']}: {row['reason']} (rule {row['rule']}).")
     if record is not None and not outcome.unfinished:  # it is not placed so any more
@@ -200,7 +201,7 @@ def decision_part(record: Explanation) -> dict[str, object]:
 
 
 def refusal_part(refusal: RefusalRecord | Refusal) -> dict[str, object]:
-    """Code, the kubelet's word, and the sentence of a refusal."""
+    """Code, the kubelet's word (empty where a kubelet would admit it), and the sentence of a refusal."""
     return {
         "code": refusal.code.value,
         "kubelet_reason": refusal.kubelet_reason,

@@ -20,7 +20,7 @@ from numapin.model.memory import Books, MemoryType, NodeMap, Owner
 from numapin.model.nodeset import CpuSet, NodeSet
 from numapin.model.plan import Plan, ProviderHints, Refusal, Request, Scope, TopologyPolicy
 from numapin.planner.accounting import build_node_map
-from numapin.planner.explain import remedies, why_sentences
+from numapin.planner.explain import kubelet_clause, remedies, why_sentences
 from numapin.planner.kernel_free import spend
 from numapin.planner.kubelet.bounds import KUBELET_NODES, TooManyNodes
 from numapin.planner.kubelet.manifest import Manifest
@@ -215,19 +215,19 @@ def _bad(sentence: str) -> NoReturn:
 
 
 def _headline(question: Question, plans: list[Plan], refusal: Refusal | None) -> str:
+    why = ""
+    if refusal is not None:
+        why = f"{refusal.message} ({kubelet_clause(refusal.kubelet_reason, refusal.explanation)})"
     if question.count == 1:
-        if refusal is not None:
-            return f"It would be refused: {refusal.message} (the kubelet would say {refusal.kubelet_reason})."
-        return f"It would be pinned to {plans[0].nodes.named}."
+        return f"It would be refused: {why}." if why else f"It would be pinned to {plans[0].nodes.named}."
     where = _spread(plans)
-    if refusal is None:
+    if not why:
         return f"All {question.count} would fit: {where}."
     fit, next_one = (
         (f"{len(plans)} of {question.count} would fit: {where}", "next")
         if plans
         else (f"None of {question.count} would fit", "first")
     )
-    why = f"{refusal.message} (the kubelet would say {refusal.kubelet_reason})"
     return f"{fit}; the {next_one} would be refused: {why}."
 
 

@@ -182,7 +182,12 @@ class RefusalCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A request that is not kept: a value, not an error. *kubelet_reason* is the word the kubelet would use."""
+    """
+    A request that is not kept: a value, not an error.
+
+    ``kubelet_reason`` is the word the kubelet would use; empty where a kubelet would admit it, because it does not
+    look at what stands in the way here.
+    """
 
     owner: Owner
     code: RefusalCode

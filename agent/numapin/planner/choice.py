@@ -170,7 +170,7 @@ def _compromise(offers: Offers, entries: Sequence[Entry], wanted: int, taste: Ta
 
 def kubelet_reason(code: RefusalCode, policy: TopologyPolicy, hints: Sequence[ProviderHints]) -> str:
     """
-    The word the kubelet has for a refusal.
+    The word the kubelet has for a refusal that it would come to as well.
 
     Where memory fits nowhere it offers no hint, which the merge takes for "no preference": the pod passes there,
     unless the other providers disagree among themselves, and fails in the allocation.

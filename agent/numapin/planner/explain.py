@@ -128,6 +128,23 @@ def remedies(record: Explanation) -> tuple[str, ...]:
     return tuple(said)
 
 
+def kubelet_clause(reason: str, record: Explanation) -> str:
+    """
+    ``the kubelet would say`` *reason*, the word of a refusal with this record; where that is empty, that a kubelet
+    would admit it and what it does not look at.
+    """
+    if reason:
+        return f"the kubelet would say {reason}"
+    unseen = []
+    if any(view.kernel_free.get(k, have) < have for view in record.nodes for k, have in view.free.items()):
+        unseen.append("what the kernel has free")
+    if any(view.exclusion is Exclusion.NOT_ALLOWED for view in record.nodes):
+        unseen.append("the nodes that the cgroups above the container allow")
+    if any(not view.normal for view in record.nodes):
+        unseen.append("which memory is movable")
+    return f"a kubelet would admit it: it does not look at {_and(unseen)}"
+
+
 def largest_at_once(record: Explanation) -> tuple[NodeSet, int] | None:
     """
     The node that could take most memory for this request alone, and how many bytes; the other types stay as asked.

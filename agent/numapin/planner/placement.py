@@ -8,6 +8,7 @@ read anything but its arguments, or take time that grows exponentially with the 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import chain
 
 from numapin.model.memory import Block, Books, MemoryType, Owner
@@ -50,21 +51,7 @@ def place(books: Books, request: Request, rules: Rules) -> Plan | Refusal:
     kinds = tuple(sizes)
     offers = Offers(bare, request, kinds)
     taste = _taste(books, request)
-    unknown = _unknown(bare, kinds)
-    width = None if unknown else offers.width()
-    answer: Choice | Denial
-    if unknown:
-        answer = Denial(RefusalCode.UNKNOWN_TYPE)
-    elif request.affinity is not None:
-        given = request.affinity.mask
-        kept = held and {b.affinity.mask for b in held} == {given}
-        answer = (
-            Choice(given, True, OWN_NODES if kept else POD_AFFINITY)
-            if offers.takes(given)
-            else Denial(RefusalCode.NO_ROOM)
-        )
-    else:
-        answer = choose(offers, rules, taste, width=width)
+    width, answer = _answer(offers, rules, taste, bare, held)
     views = node_views(bare, request, kinds, taste)
     if isinstance(answer, Denial):
         would_fit = what_would_fit(answer, offers, views, width, rules.policy)
@@ -79,7 +66,7 @@ def place(books: Books, request: Request, rules: Rules) -> Plan | Refusal:
             hints=request.hints,
             distances=_recorded(rules, views),
         )
-        reason = kubelet_reason(answer.code, rules.policy, request.hints)
+        reason = _kubelet_reason(answer, bare, request, rules, kinds, held)
         sentence = refusal_sentence(answer, offers, views, would_fit)
         return Refusal(request.owner, answer.code, reason, sentence, record)
     nodes = NodeSet(answer.mask)
@@ -98,6 +85,57 @@ def place(books: Books, request: Request, rules: Rules) -> Plan | Refusal:
         distances=_recorded(rules, views),
     )
     return Plan(request.owner, nodes, blocks, reserve(bare, request.owner, blocks), record)
+
+
+def _answer(
+    offers: Offers, rules: Rules, taste: Taste, bare: Books, held: tuple[Block, ...]
+) -> tuple[int | None, Choice | Denial]:
+    """The width and the set of nodes or the denial; *held* is what the owner has, which *bare* does not count."""
+    if _unknown(bare, offers.kinds):
+        return None, Denial(RefusalCode.UNKNOWN_TYPE)
+    width = offers.width()
+    if offers.request.affinity is None:
+        return width, choose(offers, rules, taste, width=width)
+    given = offers.request.affinity.mask
+    if not offers.takes(given):
+        return width, Denial(RefusalCode.NO_ROOM)
+    kept = held and {b.affinity.mask for b in held} == {given}
+    return width, Choice(given, True, OWN_NODES if kept else POD_AFFINITY)
+
+
+def _kubelet_reason(
+    denial: Denial,
+    bare: Books,
+    request: Request,
+    rules: Rules,
+    kinds: tuple[MemoryType, ...],
+    held: tuple[Block, ...],
+) -> str:
+    """
+    The kubelet's word for *denial*; empty where it would admit what is refused here.
+
+    It knows nothing of what the kernel has free, of the cgroups above the container and of movable memory, so where
+    one of these narrows the choice, the question is put once more without them.
+    """
+    answer: Choice | Denial = denial
+    if _narrowed(bare, request, kinds):
+        unaware = replace(request, allowed=None, normal=None, ceilings={})
+        # the taste decides between sets that are admitted, never whether one is
+        _, answer = _answer(Offers(bare, unaware, kinds), rules, Taste(), bare, held)
+    return kubelet_reason(answer.code, rules.policy, request.hints) if isinstance(answer, Denial) else ""
+
+
+def _narrowed(books: Books, request: Request, kinds: tuple[MemoryType, ...]) -> bool:
+    """True when the request may use less than the books offer."""
+    for node, state in books.node_map.nodes.items():
+        if request.allowed is not None and node not in request.allowed:
+            return True
+        if request.normal is not None and node not in request.normal:
+            return True
+        for kind, most in request.ceilings.get(node, {}).items():
+            if kind in kinds and kind in state.memory_map and most < state.memory_map[kind].free:
+                return True
+    return False
 
 
 def _unknown(books: Books, kinds: tuple[MemoryType, ...]) -> bool:

@@ -231,6 +231,21 @@ def test_pages_the_kernel_does_not_have(tmp_path: Path) -> None:
     host.stop()
 
 
+def test_a_kubelet_knows_nothing_of_free_pages(tmp_path: Path) -> None:
+    """What the kernel alone is short of is refused without a word of the kubelet, which would admit the same pod."""
+    host = running(tmp_path, nodes=even(2, memory=10 * GIB, pools={PAGE_2M: Pool(1024, free=100)}))
+    basis = live(host)
+    alone = ask(basis, 1, pages={HUGE: GIB // 2})
+    several = ask(basis, 1, pages={HUGE: 101 * PAGE_2M}, count=3)
+    pages = {"cpu": 1, "memory": "1Gi", "hugepages-2Mi": "512Mi"}
+
+    assert (alone["admitted"], alone["refusal"]["kubelet_reason"]) == (False, "")
+    for sentence in (alone["sentences"][0], several["sentences"][0]):
+        assert sentence.endswith(" (a kubelet would admit it: it does not look at what the kernel has free).")
+    assert ask_kubelet(basis, pod(main=pages))["verdict"] == "admitted"
+    host.stop()
+
+
 def test_the_whole_basis_travels(tmp_path: Path) -> None:
     """Books, rules with distances, CPUs and node kinds are the same on both sides."""
     host = running(tmp_path)
