@@ -197,10 +197,12 @@ def test_completion_offers_the_verbs(completion: Path) -> None:
 
 
 def test_completion_offers_each_verbs_options(completion: Path) -> None:
-    """After a verb come the options that this verb takes."""
+    """After a verb come the options that this verb takes, without those that only lead to a sentence."""
     offered = {verb: complete(completion, verb, "-") for verb in VERBS}
     taken = {
-        verb: [text for action in parser._actions for text in action.option_strings]
+        verb: [
+            text for action in parser._actions if action.help != argparse.SUPPRESS for text in action.option_strings
+        ]
         for verb, parser in command_parsers()
     }
 

@@ -139,11 +139,20 @@ def _check_config(parser: argparse.ArgumentParser) -> None:
     _config(parser)
     add_output(parser)
     parser.add_argument("file", nargs="*", type=_named_by_option, help=argparse.SUPPRESS)
+    parser.add_argument("--root", nargs="?", const="", dest="no_root", type=_no_root, help=argparse.SUPPRESS)
 
 
 def _named_by_option(text: str) -> str:
     """Never a value: a file without its option is told how to be named."""
     raise argparse.ArgumentTypeError(f"name the configuration file with --config: --config {text}")
+
+
+def _no_root(text: str) -> str:
+    """Never a value: other verbs have the option, and who tries it here is told what to do instead."""
+    raise argparse.ArgumentTypeError(
+        "check-config has none, it tries the configuration on this machine; --config FILE names another file, and "
+        f"numapin doctor --root {text or 'DIR'} looks at a recorded machine with the configuration below it"
+    )
 
 
 def _doctor(parser: argparse.ArgumentParser) -> None:

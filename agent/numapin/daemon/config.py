@@ -110,7 +110,7 @@ def under(root: Path, path: Path) -> Path:
 def load_config(root: Path, file: Path | None = None) -> Config:
     """
     Configuration of the machine under *root*: ``numapin.toml``, then each ``conf.d/*.toml`` by name; a later
-    value wins, tables are merged key by key, lists are replaced. A missing file is no problem.
+    value wins, tables are merged key by key, lists are replaced. A missing file is no problem, a link to none is.
 
     With *file* (taken as given, not below *root*) it must exist, and the ``conf.d`` beside it is read after it.
 
@@ -169,6 +169,8 @@ def _drop_ins(directory: Path, problems: list[Problem]) -> list[Path]:
     try:
         return sorted(p for p in directory.iterdir() if p.suffix == ".toml" and not p.name.startswith("."))
     except (FileNotFoundError, NotADirectoryError):
+        if directory.is_symlink():
+            problems.append((str(directory), "", "is a symbolic link to a directory that is not there"))
         return []
     except OSError as exc:
         problems.append((str(directory), "", f"cannot be read: {_reason(exc)}"))
@@ -192,7 +194,9 @@ def _read_file(path: Path, reading: _Reading, *, required: bool) -> None:
             raise _NotText(f"a line is longer than {_MAX_LINE_BYTES} bytes")
         table = tomllib.loads(data.decode())
     except FileNotFoundError:
-        if required:
+        if path.is_symlink():  # somebody wants something of it to count
+            reading.problems.append((shown, "", "is a symbolic link to a file that is not there"))
+        elif required:
             reading.problems.append((shown, "", "there is no such file"))
     except OSError as exc:
         reading.problems.append((shown, "", f"cannot be read: {_reason(exc)}"))

@@ -17,7 +17,7 @@ from numapin.model.container import StandaloneQos
 from numapin.model.memory import MEMORY, MemoryType, hugepages
 from numapin.model.nodeset import MAX_ID, NodeId, NodeSet
 from numapin.model.plan import Scope, TopologyPolicy
-from numapin.model.quantity import MAX_BYTES, format_page_size, parse_bytes, parse_quantity
+from numapin.model.quantity import MAX_BYTES, format_page_size, parse_bytes, parse_page_size, parse_quantity
 
 _MAX_SOCKET_BYTES = 107
 """sun_path of unix(7) without its final NUL."""
@@ -107,10 +107,9 @@ def read_node_type(word: str) -> MemoryType:
     """
     if word == MEMORY:
         return MEMORY
-    size = parse_bytes(word.removeprefix("hugepages-")) if word.startswith("hugepages-") else 0
-    if size < 4096 or size & (size - 1):
+    if not word.startswith("hugepages-"):
         raise ValueError('unknown memory type; it is "memory", or "hugepages-" and a page size, as in hugepages-2Mi')
-    return hugepages(size)
+    return hugepages(parse_page_size(word.removeprefix("hugepages-")))
 
 
 def read_node_id(word: str) -> NodeId:
@@ -194,8 +193,11 @@ def _percent(value: object) -> int:
 
 
 def _node_list(value: object) -> NodeSet:
-    if not isinstance(value, list) or not all(type(v) is int for v in value):
+    if not isinstance(value, list):
         raise ValueError(f"must be a list of node numbers, as in [4, 5], not {_shown(value)}")
+    for element in value:
+        if type(element) is not int:
+            raise ValueError(f"must be a list of node numbers, as in [4, 5]; {_shown(element)} is none")
     return NodeSet.from_ids(value)
 
 

@@ -123,6 +123,20 @@ def test_a_file_without_its_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert "with --config: --config /etc/numapin/other.toml" in captured.err
 
 
+@pytest.mark.parametrize(
+    "words", [["--root", "/srv/a"], ["--root=/srv/a"], ["--root"], ["--root", "/srv/a", "-o", "json"]]
+)
+def test_it_has_no_root(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """The option of other verbs is a usage error that says there is none, and what does it instead."""
+    status = main(["check-config", *words])
+    captured = capsys.readouterr()
+
+    assert (status, captured.out) == (ExitStatus.USAGE, "")
+    assert "argument --root: check-config has none" in captured.err
+    assert f"numapin doctor --root {'/srv/a' if len(words) > 1 or '=' in words[0] else 'DIR'} looks" in captured.err
+    assert "name the configuration file with --config" not in captured.err
+
+
 def test_what_the_machine_cannot_keep(tmp_path: Path) -> None:
     """A reservation above a node's memory, or on a node that is not there, is named as the daemon would name it."""
     write_machine(tmp_path, even(2, memory=GIB))

@@ -245,11 +245,14 @@ def test_every_problem_at_once(tmp_path: Path) -> None:
         ("[reserved.node.first]", "reserved.node.first", "not a node number"),
         ("[reserved.node.70000]", "reserved.node.70000", "not a node number"),
         ('[reserved.node.0]\nmemroy = "1Gi"', "reserved.node.0.memroy", "unknown memory type"),
-        ('[reserved.node.0]\nhugepages-3Mi = "3Mi"', "reserved.node.0.hugepages-3Mi", "unknown memory type"),
+        ('[reserved.node.0]\nhugepages-3Mi = "3Mi"', "reserved.node.0.hugepages-3Mi", "'3Mi' is no page size"),
+        ('[reserved.node.0]\nhugepages-2Ki = "2Ki"', "reserved.node.0.hugepages-2Ki", "'2Ki' is no page size"),
         ('[reserved.node.0]\nhugepages- = "3Mi"', "reserved.node.0.hugepages-", "not a size"),
         ('[reserved.node.0]\nmemory = "lots"', "reserved.node.0.memory", "not a size"),
         ("nodes.cpu_less = 4", "nodes.cpu_less", "list of node numbers"),
-        ("nodes.cpu_less = [4, true]", "nodes.cpu_less", "list of node numbers"),
+        ("nodes.cpu_less = [4, true]", "nodes.cpu_less", "list of node numbers, as in [4, 5]; true is none"),
+        ('nodes.cpu_less = [1, "a"]', "nodes.cpu_less", "list of node numbers, as in [4, 5]; 'a' is none"),
+        ("nodes.cpu_less = [[1], 2]", "nodes.cpu_less", "list of node numbers, as in [4, 5]; a list is none"),
         ("nodes.cpu_less = [-1]", "nodes.cpu_less", "not in 0-"),
         ('log.level = "trace"', "log.level", '"debug"'),
         ("provider.cpus = true", "provider", "unknown key"),
@@ -263,6 +266,35 @@ def test_one_wrong_value(tmp_path: Path, text: str, key: str, part: str) -> None
     assert [key] == list(found)
     assert part in found[key]
     assert "\n" not in found[key]
+
+
+@pytest.mark.parametrize(
+    ("link", "part"),
+    [
+        (MAIN, "a file that is not there"),
+        ("etc/numapin/conf.d/99.toml", "a file that is not there"),
+        ("etc/numapin/conf.d", "a directory that is not there"),
+    ],
+)
+def test_a_link_that_leads_nowhere(tmp_path: Path, link: str, part: str) -> None:
+    """A symbolic link to nothing is told, for somebody wants what it stands for to count; a missing file is not."""
+    path = tmp_path / link
+    path.parent.mkdir(parents=True)
+    path.symlink_to("elsewhere.toml")
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path)
+    path.unlink()
+
+    assert caught.value.problems == ((str(path), "", f"is a symbolic link to {part}"),)
+    assert load_config(tmp_path) == Config()
+
+
+def test_a_link_to_a_file_counts(tmp_path: Path) -> None:
+    """A drop-in may be a symbolic link, as configuration management makes them."""
+    write_tree(tmp_path, {"srv/site.toml": 'policy = "none"\n', "etc/numapin/conf.d/": ""})
+    (tmp_path / "etc/numapin/conf.d/50.toml").symlink_to(tmp_path / "srv/site.toml")
+
+    assert load_config(tmp_path).policy is TopologyPolicy.NONE
 
 
 def test_not_utf8(tmp_path: Path) -> None:
