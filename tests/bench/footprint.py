@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from bench.harness import daemon, dump, median, tree, wait_until
+from bench.harness import daemon, dump, judge, median, tree, wait_until
 
 IDLE_CONTAINERS = 200
 IDLE_S = 122
@@ -18,8 +18,8 @@ RESTART_CONTAINERS = 500
 STARTS = 21
 
 
-def idle() -> None:
-    """Print resident memory and CPU share of a daemon that has 200 containers and nothing to do."""
+def idle() -> int:
+    """Print resident memory and CPU share of a daemon with 200 containers and nothing to do; 1 when above a limit."""
     with tree() as trees, daemon() as it:
         it.start()
         for name in trees.names(IDLE_CONTAINERS, 5):
@@ -40,10 +40,11 @@ def idle() -> None:
     print(f"  of it not shared                  {memory.uss / 2**20:7.1f} MiB")
     print(f"  CPU of one core                   {share:7.3f} %    to hold: below 0.1 %")
     dump("idle", {"rss_bytes": memory.rss, "uss_bytes": memory.uss, "cpu_percent": share})
+    return judge(("resident memory, MiB", memory.rss / 2**20, 40), ("CPU of one core, %", share, 0.1))
 
 
-def restart() -> None:
-    """Print how long a restart with 500 containers takes to READY, and what it wrote."""
+def restart() -> int:
+    """Print how long a restart with 500 containers takes to READY, and what it wrote; 1 when above a limit."""
     with tree() as trees, daemon() as it:
         names = trees.names(RESTART_CONTAINERS, 6)
         for name in names:
@@ -56,13 +57,14 @@ def restart() -> None:
         pinned, writes = it.pinned(), it.status()["counters"]["writes"]
     print(f"restart with {RESTART_CONTAINERS} containers")
     print(f"  to READY                          {seconds:7.2f} s    to hold: below 2 s")
-    print(f"  pinned {pinned}, cgroups written {writes}")
+    print(f"  pinned {pinned}, cgroups written {writes}    to hold: none written")
     dump("restart", {"ready_s": seconds, "pinned": pinned, "writes": writes})
+    return judge(("to READY, s", seconds, 2), ("cgroups written", writes, 1))
 
 
-def status() -> None:
+def status() -> int:
     """
-    Print the wall time of ``numapin status`` beside ``python3 -c pass`` of the same interpreter.
+    Print the wall time of ``numapin status`` beside ``python3 -c pass`` of the same interpreter; 1 when above it.
 
     Both with their compiled modules on disk, as any installation has them.
     """
@@ -86,3 +88,4 @@ def status() -> None:
     for name, values in taken.items():
         print(f"  {name:<33} {median(values):7.1f} ms   {median(values) / bare:4.1f} x")
     dump("status", {name: median(values) for name, values in taken.items()})
+    return judge(("numapin status, times bare python3", median(taken["numapin status"]) / bare, 3))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from inotify_simple import INotify, flags
 
-from bench.harness import Daemon, Tree, daemon, dump, median, tree, wait_until
+from bench.harness import Daemon, Tree, daemon, dump, judge, median, tree, wait_until
 
 ROUNDS = 60
 BURST = 500
@@ -76,8 +76,8 @@ def _bare(trees: Tree, mems_file: str) -> list[float]:
             loop.kill()
 
 
-def single() -> None:
-    """Print the medians and their ratio."""
+def single() -> int:
+    """Print the medians and their ratio; 1 when the limit is not held."""
     with tree() as trees:
         bare = median(_bare(trees, "cpuset.mems"))
         with daemon(TMPFS if TMPFS.is_dir() else None) as fast:
@@ -94,14 +94,15 @@ def single() -> None:
     beyond = max(0.0, disk - pair)
     print(f"  beyond the two fsyncs             {beyond:7.2f} ms   to hold: below 3 ms")
     dump("grant", {"bare_ms": bare, "tmpfs_ms": without, "disk_ms": disk, "fsync_pair_ms": pair, "beyond_ms": beyond})
+    return judge(("beyond the two fsyncs, ms", beyond, 3))
 
 
 def _all(it: Daemon, count: int) -> Callable[[], bool]:
     return lambda: it.pinned() >= count
 
 
-def burst() -> None:
-    """Print how long 500 containers at once take, and how many checkpoints that cost."""
+def burst() -> int:
+    """Print how long 500 containers at once take, and how many checkpoints that cost; 1 when it takes too long."""
     with tree() as trees, daemon() as it:
         names = trees.names(BURST, 4)
         for name in names:
@@ -124,3 +125,4 @@ def burst() -> None:
     print(f"  all granted after                 {took:7.2f} s    to hold: below 3 s (making them took {made:.2f} s)")
     print(f"  checkpoints saved                 {saves:7d}      left after removal: {left}")
     dump("burst", {"count": BURST, "granted_s": took, "made_s": made, "saves": saves, "left": left})
+    return judge(("all granted after, s", took, 3))

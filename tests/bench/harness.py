@@ -162,6 +162,14 @@ def median(values: Sequence[float]) -> float:
     return ordered[len(ordered) // 2]
 
 
+def judge(*limits: tuple[str, float, float]) -> int:
+    """Print each *(what, figure, limit)* whose figure is not below its limit; returns 1 when there is one, else 0."""
+    failed = [(what, figure, limit) for what, figure, limit in limits if not figure < limit]
+    for what, figure, limit in failed:
+        print(f"not held: {what}: {figure:.3f} is not below {limit:g}")
+    return int(bool(failed))
+
+
 def wait_until(condition: Callable[[], bool], *, limit_s: float, every_s: float = 0.02) -> float:
     """Seconds until *condition* held. Raises: TimeoutError after *limit_s*."""
     began = time.perf_counter()
