@@ -45,7 +45,7 @@ def main(argv: Sequence[str], verbs: Mapping[str, Verb] = VERBS) -> int:
         status = _dispatch(argv, verbs)
         sys.stdout.flush()
     except NumapinError as exc:
-        _complain(str(exc))
+        _complain("\n".join([str(exc), *getattr(exc, "__notes__", ())]))
         return exc.exit_status
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

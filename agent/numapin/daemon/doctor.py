@@ -18,9 +18,10 @@ from numapin.daemon.config_keys import format_duration
 from numapin.daemon.enabling import may_enable
 from numapin.daemon.machine import Machine
 from numapin.daemon.shortcomings import memory_gap, no_memory_controller, unused_nodes
+from numapin.daemon.suitability import places, used_runtimes
 from numapin.kernel.cgroup_mounts import Hierarchy, find_hierarchy
 from numapin.kernel.discovery import Discovery
-from numapin.kernel.files import is_directory, list_subdirectories, read_optional
+from numapin.kernel.files import list_subdirectories, read_optional
 from numapin.kernel.own import read_machine_memory
 from numapin.kernel.runtime_paths import RuntimePaths, read_runtime_paths
 from numapin.kernel.systemd import BOOTED
@@ -216,12 +217,11 @@ def _watched(mount: str, discovery: Discovery) -> int:
 
 def _runtimes(root: Path, paths: RuntimePaths, doubted: Sequence[str]) -> Check:
     """Which of the runtimes' directories are there; *doubted* are sentences about files that should say where."""
-    places = (*paths.tasks, *paths.states, *paths.storage, paths.docker, paths.nerdctl)
-    found = [p for p in places if is_directory(root / p.lstrip("/"))]
+    found = used_runtimes(root, paths)
     if found:
         said = f"state of runtimes in {', '.join(found)}"
     else:
-        said = f"no runtime has kept anything yet in any of {', '.join(places)}"
+        said = f"no runtime has kept anything yet in any of {', '.join(places(paths))}"
     verdict = Verdict.OK if found and not doubted else Verdict.NOTE
     return Check("runtimes", verdict, "; ".join((said, *doubted)))
 

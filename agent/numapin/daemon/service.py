@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from numapin.daemon.pinning import Writer
 from numapin.daemon.report import Reporter
 from numapin.daemon.shortcomings import memory_gap, no_memory_controller
 from numapin.daemon.status import About, summary
+from numapin.daemon.suitability import notes
 from numapin.daemon.troubles import Troubles
 from numapin.daemon.undo import ALL_RELEASED
 from numapin.daemon.units import Units
@@ -38,7 +40,7 @@ from numapin.kernel.discovery import Discovery
 from numapin.kernel.files import read_optional
 from numapin.kernel.kubelet_watch import KubeletStateWatcher
 from numapin.kernel.own import read_machine_memory, read_own_footprint
-from numapin.kernel.runtime_paths import read_runtime_paths
+from numapin.kernel.runtime_paths import RuntimePaths, read_runtime_paths
 from numapin.kernel.runtime_watch import RuntimeStateWatcher
 from numapin.kernel.systemd import BOOTED, Systemd
 from numapin.kernel.uevents import UeventWatcher
@@ -63,29 +65,9 @@ class Service:
         self._log: Log = set_up_logging(self._config.log_level, self._config.log_format)
         self._troubles = Troubles()
 
-    def suitability(self) -> tuple[str, ...]:
+    def run(self, say: Callable[[str], None] | None = None) -> ExitStatus:
         """
-        Sentences about what numapin can and cannot do on this host; empty on a multi-node host with containers.
-
-        Raises:
-            NoCpusetController, KernelReadError, KernelFormatError, ConfigError: As `run`.
-        """
-        hierarchy = find_hierarchy(self._root)
-        machine = Machine.read(self._root, self._config)
-        found = Discovery(hierarchy, self._root, top=self._config.cgroup_root).scan()
-        notes = []
-        if len(machine.usable) < 2:
-            notes.append(
-                f"this host has one NUMA node with memory (node {machine.usable}): every container fits on it or "
-                "nowhere, so reservations are kept but no choice is made; see a four-node machine with: make demo"
-            )
-        if not found:
-            notes.append("no container runs now; the ones you start are picked up as they appear (Ctrl-C stops)")
-        return tuple(notes)
-
-    def run(self) -> ExitStatus:
-        """
-        Serve until told to stop.
+        Serve until told to stop; what this host is not made for is told to *say*, or else to the log.
 
         Raises:
             NoCpusetController, KernelReadError, KernelFormatError: The machine cannot be read.
@@ -95,14 +77,25 @@ class Service:
         """
         hierarchy = find_hierarchy(self._root)
         machine = Machine.read(self._root, self._config, self._nodes_of_before())
+        paths, _ = read_runtime_paths(self._root)  # what is wrong with them is the doctor's to say
+        discovery = Discovery(hierarchy, self._root, paths, top=self._config.cgroup_root)
+        for sentence in notes(self._root, machine, discovery, paths):
+            say(sentence) if say is not None else self._log.info("about_this_host", reason=sentence)
         _raise_descriptor_limit()
         with contextlib.ExitStack() as stack:
             stack.enter_context(DaemonLock(under(self._root, self._config.socket).with_name("lock")))
             if not self._dry_run:
                 stack.enter_context(state_lock(under(self._root, self._config.state_dir), create=True))
-            return self._serve(stack, hierarchy, machine)
+            return self._serve(stack, hierarchy, machine, discovery, paths)
 
-    def _serve(self, stack: contextlib.ExitStack, hierarchy: Hierarchy, machine: Machine) -> ExitStatus:
+    def _serve(
+        self,
+        stack: contextlib.ExitStack,
+        hierarchy: Hierarchy,
+        machine: Machine,
+        discovery: Discovery,
+        paths: RuntimePaths,
+    ) -> ExitStatus:
         clock, log = self._clock, self._log
         boot_id = (read_optional(self._root / "proc/sys/kernel/random/boot_id") or "").strip()
         file = CheckpointFile(under(self._root, self._config.state_dir) / "state.json")
@@ -113,8 +106,6 @@ class Service:
             clock=clock,
             books=Books(machine.node_map),
         )
-        paths, _ = read_runtime_paths(self._root)  # what is wrong with them is the doctor's to say
-        discovery = Discovery(hierarchy, self._root, paths, top=self._config.cgroup_root)
         nested = Nested(discovery, clock)
         out_of_reach = OutOfReach(self._root, discovery.reaches, boot_id, clock, log)
         cgroups = stack.enter_context(CgroupWatcher(hierarchy, discovery.is_container_path))

@@ -79,8 +79,24 @@ class Discovery:
         Raises:
             KernelReadError: The hierarchy's root is unreadable.
         """
+        problems: list[str] = []
+        records = sorted(self._each(problems), key=lambda r: r.cgroup)
+        self._files.forget_unused()
+        self._problems = tuple(problems)
+        return records
+
+    def finds_any(self) -> bool:
+        """
+        True when there is anything that `scan` would give; looks no further than that.
+
+        Raises:
+            KernelReadError: The hierarchy's root is unreadable.
+        """
+        return next(self._each([]), None) is not None
+
+    def _each(self, problems: list[str]) -> Iterator[ContainerRecord]:
+        """What is found, one after the other, and in *problems* why something could not be read."""
         self._files.refresh()
-        records, problems = [], []
         for parts, name, pod in self._recognition.walk():
             try:
                 record = self._record("/" + "/".join(parts), name, pod)
@@ -88,10 +104,7 @@ class Discovery:
                 problems.append(str(exc))
                 continue
             if record is not None:
-                records.append(record)
-        self._files.forget_unused()
-        self._problems = tuple(problems)
-        return sorted(records, key=lambda r: r.cgroup)
+                yield record
 
     def inspect(self, path: str) -> ContainerRecord | None:
         """

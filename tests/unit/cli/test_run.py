@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from numapin.cli.main import main
+from numapin.daemon.suitability import LOOKING
 from numapin.state.lock import DaemonLock
 from support.cgroup_trees import GIB, CgroupTree
 from support.machines import NODES, even, write_machine
@@ -73,7 +77,7 @@ def spoil_lock(root: Path) -> None:
         (spoil_reservation, 6, ["numapin.toml", "reserved.node.1.memory", "reserve less"]),
         (spoil_sysfs, 1, [f"{NODES}/online"]),
         (spoil_meminfo, 1, [f"{NODES}/node1/meminfo"]),
-        (spoil_cgroups, 1, ["no cpuset controller under", "boot with cgroup v2"]),
+        (spoil_cgroups, 1, ["no cpuset controller under", "boot with cgroup v2", LOOKING, "make demo"]),
         (spoil_lock, 1, ["run/numapin/lock", "symbolic link"]),
     ],
 )
@@ -134,7 +138,46 @@ def test_without_root(capsys: pytest.CaptureFixture[str]) -> None:
 
     error = capsys.readouterr().err
     assert "numapin run must be root" in error
-    assert "numapin topology" in error
+    assert f"Without root these work: {LOOKING}" in error
+    assert "make demo" in error
+
+
+def one_node(root: Path) -> Path:
+    """A machine with one node and no container, on which another daemon runs: a start ends at its lock."""
+    write_machine(root, even(1, memory=10 * GIB))
+    CgroupTree(root, nodes="0")
+    return write_tree(root, {"run/numapin/": ""})
+
+
+def test_what_the_host_is_not_made_for_is_in_the_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Where standard error is no terminal it is told in log lines like all that follows, and first."""
+    with DaemonLock(one_node(tmp_path) / "run/numapin/lock"):
+        assert main(["run", "--root", str(tmp_path)]) == 1
+
+    *logged, last = capfd.readouterr().err.splitlines()
+    lines = [json.loads(line) for line in logged]
+    assert [line["event"] for line in lines] == ["about_this_host", "about_this_host"]
+    assert "one NUMA node" in lines[0]["reason"]
+    assert all("make demo" in line["reason"] for line in lines)
+    assert last.startswith("numapin: numapin is already running")
+
+
+def test_what_the_host_is_not_made_for_is_said_on_a_terminal(tmp_path: Path) -> None:
+    """Somebody at a terminal gets the sentences alone."""
+    terminal, its_end = os.openpty()
+    try:
+        with DaemonLock(one_node(tmp_path) / "run/numapin/lock"):
+            argv = [sys.executable, "-m", "numapin", "run", "--root", str(tmp_path)]
+            done = subprocess.run(argv, stderr=its_end, check=False, timeout=60)
+        said = os.read(terminal, 1 << 16).decode().splitlines()
+    finally:
+        os.close(its_end)
+        os.close(terminal)
+
+    assert done.returncode == 1
+    assert said[0].startswith("numapin: this host has one NUMA node")
+    assert said[1].startswith("numapin: no container runtime was used on this host yet")
+    assert said[2].startswith("numapin: numapin is already running")
 
 
 def test_a_configuration_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from numapin.daemon.config import Config
+from numapin.daemon.machine import Machine
 from numapin.daemon.service import Service
-from numapin.model.errors import ConfigError, NoCpusetController
+from numapin.daemon.suitability import notes
+from numapin.kernel.cgroup_mounts import find_hierarchy
+from numapin.kernel.discovery import Discovery
+from numapin.kernel.runtime_paths import RuntimePaths
+from numapin.model.errors import ConfigError
 from support.cgroup_trees import GIB, CgroupTree
 from support.daemon import Host, cid, docker
 from support.machines import even, write_machine
@@ -16,36 +22,47 @@ from support.running import Numapin
 from support.trees import write_tree
 
 
-def notes(root: Path) -> tuple[str, ...]:
+def said(root: Path) -> tuple[str, ...]:
     """Sentences about the host below *root*."""
-    return Service(root, None, dry_run=False).suitability()
+    return tuple(notes(root, Machine.read(root, Config()), Discovery(find_hierarchy(root), root), RuntimePaths()))
 
 
 def test_a_suitable_host(tmp_path: Path) -> None:
     """Several nodes and a container: nothing to say."""
     Host(tmp_path).guaranteed(docker(1), 1)
 
-    assert notes(tmp_path) == ()
+    assert said(tmp_path) == ()
 
 
-def test_one_node_and_no_container(tmp_path: Path) -> None:
+def test_one_node_and_no_runtime(tmp_path: Path) -> None:
     """What can be done here, and where a real choice can be seen."""
     Host(tmp_path, nodes=even(1))
 
-    one_node, nothing = notes(tmp_path)
+    one_node, nothing = said(tmp_path)
 
     assert "one NUMA node with memory (node 0)" in one_node
-    assert "make demo" in one_node
-    assert "no container runs now" in nothing
+    assert "no container runtime was used on this host yet" in nothing
+    assert all("make demo" in sentence for sentence in (one_node, nothing))
 
 
-def test_no_cpuset(tmp_path: Path) -> None:
-    """Without the controller there is nothing to serve."""
-    write_machine(tmp_path, even(2))
-    write_tree(tmp_path, {"sys/fs/cgroup/cgroup.controllers": "memory\n"})
+def test_a_runtime_without_a_container(tmp_path: Path) -> None:
+    """With a runtime there, what is started counts."""
+    Host(tmp_path)
+    write_tree(tmp_path, {"var/lib/docker/containers/": ""})
 
-    with pytest.raises(NoCpusetController, match="cgroup v2 with controllers memory"):
-        notes(tmp_path)
+    (nothing,) = said(tmp_path)
+
+    assert "no container runs now; the ones you start are picked up" in nothing
+    assert "make demo" in nothing
+
+
+def test_a_tree_that_cannot_be_read(tmp_path: Path) -> None:
+    """Nothing is said of containers where that cannot be told; the daemon has its own words for it."""
+    Host(tmp_path)
+    discovery = Discovery(find_hierarchy(tmp_path), tmp_path)
+    (tmp_path / "sys/fs/cgroup").rename(tmp_path / "gone")
+
+    assert list(notes(tmp_path, Machine.read(tmp_path, Config()), discovery, RuntimePaths())) == []
 
 
 def test_a_wrong_configuration_is_all_told(tmp_path: Path) -> None:
@@ -63,7 +80,7 @@ def test_a_look_writes_nothing(tmp_path: Path) -> None:
     write_machine(tmp_path, even(2, memory=GIB))
     CgroupTree(tmp_path, nodes="0-1")
 
-    notes(tmp_path)
+    said(tmp_path)
 
     assert not (tmp_path / "var").exists()
     assert not (tmp_path / "run").exists()
