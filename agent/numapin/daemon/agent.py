@@ -2,7 +2,7 @@
 The agent: what happens on an event, on the slow pass, when a write is done, when the machine changes.
 
 Owns: one view per container, and what each event means for it. Must never: block on a
-page migration, or write a cgroup it has not recognised as a container.
+page migration, or write a cgroup it has not recognised as a container, but for those above one with `enabling`.
 """
 
 from __future__ import annotations
