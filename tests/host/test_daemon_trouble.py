@@ -92,6 +92,34 @@ def test_a_read_only_cgroup_tree(numapin: Numapin, machine: Path) -> None:
         subprocess.run(["umount", str(mount)], check=True)
 
 
+def test_one_write_without_room(numapin: Numapin, machine: Path) -> None:
+    """ENOSPC on one container's file: its reason says that no disk is full, and the one beside it is pinned."""
+    mount = machine / "sys/fs/cgroup"
+    mount.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "numapin-test", str(mount)], check=True)
+    try:
+        tree = CgroupTree(machine, nodes="0-1")
+        bad, good = add(tree, 1), add(tree, 2)
+        (tree.cpuset / bad[1:] / "cpuset.mems").write_text("")  # the only file here that needs another page
+        with pytest.raises(OSError, match="No space left"), (mount / "ballast").open("wb", buffering=0) as ballast:
+            while True:
+                ballast.write(b"x" * 4096)
+        numapin.start()
+
+        rows = numapin.rows("/system.slice")
+        assert (rows[bad]["state"], rows[good]["state"]) == ("failed", "pinned")
+        assert f"{mount}{bad}/cpuset.mems" in rows[bad]["message"]
+        assert "(ENOSPC); a populated cgroup cannot be left without nodes" in rows[bad]["message"]
+        assert [n["memory_map"]["memory"]["reserved"] for n in numapin.status()["nodes"]] == [GIB, 0]
+        (mount / "ballast").unlink()
+        numapin.signal(signal.SIGHUP)
+        wait_for(lambda: numapin.states("/system.slice") == {bad: "pinned", good: "pinned"})
+        assert quiet(numapin)
+        numapin.kill()
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)
+
+
 def test_a_full_disk(numapin: Numapin, machine: Path) -> None:
     """Without room for the checkpoint no cgroup is written; with room again the next look pins."""
     state = machine / "own/state"
