@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,14 @@ from support.waiting import readable
 
 BAD, GOOD, LATER = docker(1), docker(2), docker(3)
 ERRNOS = ("EINVAL", "ENOSPC", "EACCES", "EBUSY", "EROFS", "EPERM", "EIO")
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    """Four empty nodes of 10 GiB."""
+    host = Host(tmp_path)
+    yield host
+    host.stop()
 
 
 def large(host: Host, path: str, gib: float) -> None:
@@ -37,9 +46,8 @@ def refuse(host: Host, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ERRNOS)
-def test_the_others_are_pinned(tmp_path: Path, name: str) -> None:
+def test_the_others_are_pinned(host: Host, name: str) -> None:
     """The refused one has errno, path and no promise; those decided with it and after it have their nodes."""
-    host = Host(tmp_path)
     large(host, BAD, 4)
     large(host, GOOD, 3)
     host.start()
@@ -59,9 +67,8 @@ def test_the_others_are_pinned(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ERRNOS)
-def test_it_is_tried_again(tmp_path: Path, name: str) -> None:
+def test_it_is_tried_again(host: Host, name: str) -> None:
     """The next full pass asks the kernel once more; when it takes the value all of them are pinned."""
-    host = Host(tmp_path)
     large(host, BAD, 4)
     large(host, GOOD, 3)
     host.start()

@@ -14,7 +14,7 @@ from numapin.daemon.suitability import notes
 from numapin.kernel.cgroup_mounts import find_hierarchy
 from numapin.kernel.discovery import Discovery
 from numapin.kernel.runtime_paths import RuntimePaths
-from numapin.model.errors import ConfigError
+from numapin.model.errors import ConfigError, NoCpusetController
 from support.cgroup_trees import GIB, CgroupTree
 from support.daemon import Host, cid, docker
 from support.machines import even, write_machine
@@ -63,6 +63,15 @@ def test_a_tree_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "sys/fs/cgroup").rename(tmp_path / "gone")
 
     assert list(notes(tmp_path, Machine.read(tmp_path, Config()), discovery, RuntimePaths())) == []
+
+
+def test_no_cpuset(tmp_path: Path) -> None:
+    """Without the controller there is nothing to serve."""
+    write_machine(tmp_path, even(2))
+    write_tree(tmp_path, {"sys/fs/cgroup/cgroup.controllers": "memory\n"})
+
+    with pytest.raises(NoCpusetController, match="cgroup v2 with controllers memory"):
+        Service(tmp_path, None, dry_run=True).run()
 
 
 def test_a_wrong_configuration_is_all_told(tmp_path: Path) -> None:

@@ -97,8 +97,10 @@ def test_thousands_of_children_need_few_descriptors(tmp_path: Path) -> None:
     files = [tree.add(f"{PATH}/t/{k}", mems="0-1", controllers=False) / "cpuset.mems" for k in range(300)]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with opened(tree) as cgroup:
-        os.close(lowest := os.dup(0))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 12, hard))
+        spare = [os.dup(0) for _ in range(12)]  # free numbers may lie between others that are in use
+        for descriptor in spare:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(spare) + 1, hard))
         try:
             wrote, below = cgroup.write_subtree_mems(NodeSet.of(2, 3))
         finally:
