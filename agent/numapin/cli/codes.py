@@ -307,8 +307,8 @@ ERRORS: Mapping[str, str] = {
     ),
     "no-such-unit": "Error. systemd has no unit for the container's cgroup; the direct write to it stands alone.",
     "not-running": (
-        "Error, exit 3. No daemon answers on the socket. Start it with systemctl start numapin, or in a clone of the "
-        "repository with make run."
+        "Error, exit 3. No daemon answers on the socket. Start it with systemctl start numapin, without systemd with "
+        "numapin run, or in a clone of the repository with make run."
     ),
     "no-answer": "Error. A daemon holds the socket and gave no answer in time: it is busy or hangs. Try again.",
     "already-running": "Error. Another daemon holds the lock; stop it first (systemctl stop numapin).",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 
 from numapin.cli.client import ask
 from numapin.model.errors import ExitStatus
@@ -29,4 +30,15 @@ def run(args: argparse.Namespace) -> ExitStatus:
         from numapin.cli.render_status import render_containers
 
         render_containers(document)
+        _say_unreadable(document)
     return ExitStatus.OK
+
+
+def _say_unreadable(document: Mapping[str, object]) -> None:
+    """One line where a look without root could not see everything."""
+    closed = document.get("unreadable")
+    if isinstance(closed, list) and closed:
+        from numapin.cli.table import console, say
+        from numapin.daemon.unseen import closed_sentence
+
+        say(console(), f"! {closed_sentence(tuple(map(str, closed)))}", rest="  ")

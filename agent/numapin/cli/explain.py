@@ -29,14 +29,15 @@ def run(args: argparse.Namespace) -> ExitStatus:
         document = ask(args, "explain", {"container": args.what})
     except NotRunning as exc:
         from numapin.cli.configured import state_of
+        from numapin.cli.starting import not_running
         from numapin.daemon.explain import offline_explanation
         from numapin.kernel.clock import SystemClock
 
-        state = state_of(args)
+        state, why = state_of(args), not_running(exc)
         try:
-            document = offline_explanation(state, str(exc), SystemClock(), args.what)
+            document = offline_explanation(state, why, SystemClock(), args.what)
         except CheckpointError as damaged:
-            raise RequestFailed(damaged.code, f"{exc}; and {damaged}", ExitStatus.NOT_RUNNING) from damaged
+            raise RequestFailed(damaged.code, f"{why}; and {damaged}", ExitStatus.NOT_RUNNING) from damaged
         status = ExitStatus.NOT_RUNNING
     show(document, args.output)
     return status

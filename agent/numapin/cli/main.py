@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from numapin.cli.parser import VERBS, Verb, build_parser
 from numapin.cli.text import safe_lines
-from numapin.model.errors import ExitStatus, NumapinError
+from numapin.model.errors import ExitStatus, NotRunning, NumapinError
 
 EXIT_INTERRUPTED = 130
 """128 + SIGINT, as a shell reports it."""
@@ -44,6 +44,11 @@ def main(argv: Sequence[str], verbs: Mapping[str, Verb] = VERBS) -> int:
     try:
         status = _dispatch(argv, verbs)
         sys.stdout.flush()
+    except NotRunning as exc:
+        from numapin.cli.starting import not_running
+
+        _complain(not_running(exc))
+        return exc.exit_status
     except NumapinError as exc:
         _complain("\n".join([str(exc), *getattr(exc, "__notes__", ())]))
         return exc.exit_status

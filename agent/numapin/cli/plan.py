@@ -118,10 +118,12 @@ def _basis(args: argparse.Namespace) -> Basis:
     try:
         return read_basis(ask(args, "plan"), str(args.socket))
     except NotRunning as exc:
+        from numapin.cli.starting import not_running
+
         raise RequestFailed(
             exc.code,
-            f"{exc}; or plan without it: --checkpoint {DEFAULT_STATE} is what it last saved, --root / this machine "
-            "with nothing on it",
+            f"{not_running(exc)}; or plan without it: --checkpoint {DEFAULT_STATE} is what it last saved, --root / "
+            "this machine with nothing on it",
             ExitStatus.NOT_RUNNING,
         ) from exc
 

@@ -22,10 +22,11 @@ def run(args: argparse.Namespace) -> ExitStatus:
         document = ask(args, "status")
     except NotRunning as exc:
         from numapin.cli.configured import state_of
+        from numapin.cli.starting import not_running
         from numapin.daemon.offline import offline_status
         from numapin.kernel.clock import SystemClock
 
-        document = offline_status(state_of(args), str(exc), SystemClock())
+        document = offline_status(state_of(args), not_running(exc), SystemClock())
         status = ExitStatus.NOT_RUNNING
     show(document, args.output)
     return status

@@ -6,6 +6,7 @@ Owns: what is looked at, and what its absence means. Must never: write anything.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,9 +20,10 @@ from numapin.daemon.enabling import may_enable
 from numapin.daemon.machine import Machine
 from numapin.daemon.shortcomings import memory_gap, no_memory_controller, unused_nodes
 from numapin.daemon.suitability import places, used_runtimes
+from numapin.daemon.unseen import closed_places, closed_sentence
 from numapin.kernel.cgroup_mounts import Hierarchy, find_hierarchy
 from numapin.kernel.discovery import Discovery
-from numapin.kernel.files import list_subdirectories, read_optional
+from numapin.kernel.files import is_directory, list_subdirectories, read_optional
 from numapin.kernel.own import read_machine_memory
 from numapin.kernel.runtime_paths import RuntimePaths, read_runtime_paths
 from numapin.kernel.systemd import BOOTED
@@ -70,6 +72,8 @@ def examine(root: Path, config_file: Path | None = None) -> list[Check]:
     if hierarchy is not None:
         checks += _cgroups(root, hierarchy, config, paths)
     checks.append(_runtimes(root, paths, doubted))
+    if closed := closed_sentence(closed_places(root)):
+        checks.append(Check("runtimes", Verdict.NOTE, closed))
     checks.append(_systemd(root))
     checks.append(_checkpoint(root, config))
     return checks
@@ -227,9 +231,9 @@ def _runtimes(root: Path, paths: RuntimePaths, doubted: Sequence[str]) -> Check:
 
 
 def _systemd(root: Path) -> Check:
-    if (root / BOOTED).is_dir():
+    if is_directory(root / BOOTED):
         return Check("systemd", Verdict.OK, "runs; units of pinned containers are told their nodes (cgroup v2)")
-    return Check("systemd", Verdict.NOTE, "does not run here: start numapin by other means; it needs no systemd")
+    return Check("systemd", Verdict.NOTE, "does not run here; numapin needs none, but something must run numapin run")
 
 
 def _checkpoint(root: Path, config: Config) -> Check:
@@ -237,6 +241,8 @@ def _checkpoint(root: Path, config: Config) -> Check:
     try:
         loaded = file.peek()
     except CheckpointError as exc:
+        if isinstance(exc.__cause__, PermissionError) and os.geteuid() != 0:
+            return Check("checkpoint", Verdict.NOTE, f"{file.path} cannot be read without root: run this with sudo")
         return Check("checkpoint", Verdict.PROBLEM, str(exc))
     if loaded.damaged:
         return Check("checkpoint", Verdict.PROBLEM, "; ".join(d.reason for d in loaded.damaged))

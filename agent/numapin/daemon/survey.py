@@ -9,6 +9,7 @@ from numapin.daemon.config import load_config
 from numapin.daemon.nested import nested_rows
 from numapin.daemon.status import containers_of
 from numapin.daemon.tracked import ContainerState, Tracked
+from numapin.daemon.unseen import closed_places
 from numapin.kernel.cgroup_mounts import find_hierarchy
 from numapin.kernel.discovery import Discovery
 from numapin.kernel.runtime_paths import read_runtime_paths
@@ -17,6 +18,8 @@ from numapin.kernel.runtime_paths import read_runtime_paths
 def found_containers(root: Path) -> dict[str, object]:
     """
     Containers document of one look at the cgroup tree below *root*, with classes but without any decision.
+
+    Its ``unreadable`` are directories of the runtimes that this process may not look into.
 
     Raises:
         NoCpusetController, KernelError: The tree cannot be read.
@@ -29,4 +32,4 @@ def found_containers(root: Path) -> dict[str, object]:
         Tracked(record, classify_record(record, config), ContainerState.UNDECIDED, nodes=record.mems)
         for record in discovery.scan()
     ]
-    return containers_of(views, nested_rows(discovery, views))
+    return {**containers_of(views, nested_rows(discovery, views)), "unreadable": list(closed_places(root))}

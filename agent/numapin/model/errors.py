@@ -265,7 +265,7 @@ class CheckpointUnreadable(CheckpointError):
 
 
 class NotRunning(NumapinError):
-    """No daemon answers on *socket*."""
+    """No daemon answers on *socket*. How to start one depends on the host: `cli.starting` says it."""
 
     code = "not-running"
     exit_status = ExitStatus.NOT_RUNNING
@@ -276,10 +276,7 @@ class NotRunning(NumapinError):
         self.detail = detail
 
     def __str__(self) -> str:
-        return (
-            f"no numapin daemon answers on {self.socket} ({self.detail}); start it with: systemctl start numapin "
-            "(make run in a clone)"
-        )
+        return f"no numapin daemon answers on {self.socket} ({self.detail})"
 
 
 class NoAnswer(NumapinError):

@@ -85,7 +85,7 @@ def test_nobody_there(tmp_path: Path) -> None:
         request(path, "status")
 
     assert (missing.value.socket, missing.value.exit_status) == (str(path), ExitStatus.NOT_RUNNING)
-    assert "systemctl start numapin" in str(missing.value)
+    assert "no numapin daemon answers on" in str(missing.value)
 
 
 def test_path_too_long(tmp_path: Path) -> None:

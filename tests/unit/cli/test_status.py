@@ -50,7 +50,7 @@ def test_the_daemon_is_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(args) == 3
     text = capsys.readouterr().out
     assert text.startswith("numapin is NOT RUNNING: no numapin daemon answers on ")
-    assert "start it with: systemctl start numapin (make run in a clone)" in text
+    assert "start it with: " in text
     assert f"What follows is the checkpoint {host.file.path}, saved" in text
     assert cid(2)[:12] in text
     assert main([*args, "-o", "json"]) == 3
