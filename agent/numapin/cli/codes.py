@@ -11,8 +11,8 @@ from collections.abc import Mapping
 REFUSALS: Mapping[str, str] = {
     "does-not-fit": (
         "Refusal. Not even all nodes that the container may use together could hold the request when empty, after "
-        "what is reserved for the system and in hugepage pools. Lower its limit, reserve less, or allow it more "
-        "nodes."
+        "what is reserved for the system and in hugepage pools, so memory that is released does not help. Lower its "
+        "limit, reserve less, or allow it more nodes."
     ),
     "no-room": (
         "Refusal. An empty machine could hold the request, but what is free now cannot under the rule that groups "

@@ -19,7 +19,7 @@ from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import Phase, PinRecord, RefusalRecord
 from numapin.model.errors import ExitStatus, RequestFailed
 from numapin.model.memory import Owner
-from numapin.model.plan import Explanation, ProviderHints, Refusal
+from numapin.model.plan import Explanation, ProviderHints, Refusal, RefusalCode
 from numapin.planner.accounting import misfits
 from numapin.planner.explain import kubelet_clause, node_verdicts, why_sentences
 from numapin.state.checkpoint import CheckpointFile
@@ -28,6 +28,8 @@ Row = Mapping[str, Any]
 """One container as ``containers`` and ``status`` list it."""
 
 SHOWN_MATCHES = 20
+_HOPELESS = (RefusalCode.DOES_NOT_FIT, RefusalCode.UNKNOWN_TYPE)
+"""Refusals that no release of memory changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ def explain_document(known: Known, wanted: object, source: Mapping[str, object])
         record if pin is not None and refusal is None else None,
         "" if pin is None else known.misfits.get(pin.owner, ""),
         known.retry_refused,
+        hopeless=refusal is not None and refusal.code in _HOPELESS,
         unfinished=row["state"] == "failed" and pin is not None and pin.phase is not Phase.FOREIGN,
     )
     said = [outcome.became()]

@@ -11,6 +11,7 @@ Owns: when to look, and the sentence. Must never: move anything.
 from __future__ import annotations
 
 from numapin.daemon.logs import Log
+from numapin.daemon.outcome import SAID_BYTES
 from numapin.daemon.tracked import Tracked
 from numapin.kernel.clock import Clock
 from numapin.model.errors import KernelError
@@ -18,8 +19,6 @@ from numapin.model.quantity import format_bytes
 
 LOOK_NS = 2_000_000_000
 """After a pin; what was being allocated then is there by now."""
-SAID_BYTES = 1 << 20
-"""Less than this is not worth a sentence; the JSON documents have every byte."""
 
 
 class Leftovers:
@@ -75,6 +74,6 @@ def sentence(view: Tracked) -> str:
         return ""
     where = ", ".join(f"{format_bytes(size)} on node {n}" for n, size in view.left.items())
     return (
-        f"memory that the kernel did not move when it was pinned: {where}; what it allocates now comes from node "
-        f"{view.nodes}, and a restart of the container brings all of it there"
+        f"{where} from before the pin, which the kernel did not move; new memory comes from {view.nodes.named}, and "
+        "a restart of the container brings all of it there"
     )

@@ -16,9 +16,11 @@ from numapin.model.memory import MEMORY
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Explanation
 from numapin.model.quantity import at_most
-from numapin.planner.explain import ADVICE, remedies
+from numapin.planner.explain import ADVICE, advice_for, remedies
 from numapin.planner.wording import amounts
 
+SAID_BYTES = 1 << 20
+"""Less memory than this on other nodes is not worth a sentence; the JSON documents have every byte."""
 IN_DOUBT = "not pinned, its facts are in doubt: "
 _HEADS = ("left alone: ", "released by hand; ")
 """How a message begins that says the state itself, which the sentence has said by then."""
@@ -30,14 +32,15 @@ class Outcome:
     One container as ``containers`` lists it (*row*), with what its state alone does not tell.
 
     *promise* is the decision behind what it holds, *misfit* why the machine does not hold that any more,
-    *retry_refused* as in `explain.Known`, and *unfinished* is true while a failed one has a promise still: its nodes
-    are to be put back first.
+    *retry_refused* as in `explain.Known`, *hopeless* where even the empty machine could not hold what was refused,
+    and *unfinished* is true while a failed one has a promise still: its nodes are to be put back first.
     """
 
     row: Mapping[str, Any]
     promise: Explanation | None = None
     misfit: str = ""
     retry_refused: bool | None = None
+    hopeless: bool = False
     unfinished: bool = False
 
     @property
@@ -97,9 +100,17 @@ class Outcome:
             return f", {kept}, but its memory is not guaranteed there any more: {self.misfit}"
         if self.wants_more and self.promise is not None:
             return f" with the {amounts(self.promise.sizes)} it was promised before, {kept}; no more is guaranteed"
+        if self._left():
+            return ": its memory is guaranteed there, but not all of it is there yet"
         return f": its memory is guaranteed there, {kept}"
 
+    def _left(self) -> bool:
+        """True when its message names memory of it on other nodes."""
+        return int(sum(self.row.get("left_bytes", {}).values())) >= SAID_BYTES
+
     def _again(self) -> str:
+        if self.hopeless:
+            return ", and does not fit here whatever memory is released"
         if self.retry_refused is None:
             return ""
         if self.retry_refused:
@@ -122,7 +133,7 @@ class Outcome:
         match row["state"]:
             case "refused" if refused is not None:
                 yield from remedies(refused)
-            case "not-managed" if (advice := ADVICE.get(str(row.get("rule")))) is not None:
+            case "not-managed" if advice := advice_for(str(row.get("rule")), str(row.get("reason"))):
                 yield advice
             case "unpinned" if row["message"] == row.get("reason"):  # no doubts, only the size is unknown
                 yield ADVICE["limits-disagree"]

@@ -104,17 +104,30 @@ def at_most(size_bytes: int) -> str:
     return _rounded(size_bytes, up=False)
 
 
+def at_most_bytes(size_bytes: int) -> int:
+    """The bytes that `at_most` speaks of, rounded down to whole ones; the text of these may be smaller again."""
+    scaled, scale, factor = _scaled(size_bytes, up=False)
+    return scaled * factor // scale
+
+
 def at_least(size_bytes: int) -> str:
     """IEC text of three figures, rounded up, so that what it says is enough."""
     return _rounded(size_bytes, up=True)
 
 
 def _rounded(size_bytes: int, *, up: bool) -> str:
-    for unit, factor in _UNITS:
+    scaled, scale, factor = _scaled(size_bytes, up=up)
+    unit = next((unit for unit, size in _UNITS if size == factor), "bytes")
+    return f"{scaled / scale:g} {unit}" if factor > 1 else f"{size_bytes} {unit}"
+
+
+def _scaled(size_bytes: int, *, up: bool) -> tuple[int, int, int]:
+    """Three figures of it as a whole number, how many of these make one unit, and the unit's bytes."""
+    for _, factor in _UNITS:
         if size_bytes >= factor:
             scale = 100 if size_bytes < 10 * factor else 10 if size_bytes < 100 * factor else 1
-            return f"{(size_bytes * scale + (factor - 1) * up) // factor / scale:g} {unit}"
-    return f"{size_bytes} bytes"
+            return (size_bytes * scale + (factor - 1) * up) // factor, scale, factor
+    return size_bytes, 1, 1
 
 
 def format_page_size(size_bytes: int) -> str:

@@ -13,17 +13,8 @@ from numapin.model.memory import MEMORY, MemoryType
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Exclusion, Explanation, NodeView, ProviderHints, TopologyPolicy
 from numapin.model.quantity import at_most
-from numapin.planner.ways import (
-    KEPT,
-    OUTSIDE,
-    POD_AFFINITY,
-    Bounds,
-    free_of,
-    freed,
-    may_serve,
-    members_of,
-    nearest,
-)
+from numapin.planner.smaller import Smaller, largest_at_once
+from numapin.planner.ways import KEPT, OUTSIDE, POD_AFFINITY, Bounds, freed, nearest
 from numapin.planner.wording import amounts
 
 _STRICT = (TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE)
@@ -71,6 +62,20 @@ ADVICE: Mapping[str, str] = {
 """What makes a container managed, by the rule that says it is not."""
 
 
+_RESERVATION = "memory reservation"
+"""What the reason of the rule ``limits-partial`` names where the limits alone would do."""
+
+
+def advice_for(rule: str, reason: str) -> str:
+    """What would make a container managed that *rule* leaves out for *reason*; empty where nothing is known."""
+    if rule == "limits-partial" and _RESERVATION in reason:
+        return (
+            "to be placed it must be Guaranteed: make its memory reservation equal to its limit, or start it without "
+            "one (docker run without --memory-reservation), with its CPU limited"
+        )
+    return ADVICE.get(rule, "")
+
+
 def why_sentences(record: Explanation) -> tuple[str, ...]:
     """
     How an admitted request came to its nodes: size, choice, rivals, other providers; whole sentences.
@@ -115,14 +120,7 @@ def remedies(record: Explanation) -> tuple[str, ...]:
             if any(p.hints is not None for p in record.hints)
             else "the policy best-effort would take it now" + ("" if record.distances else f", on {best}")
         )
-    smaller = largest_at_once(record)
-    if smaller is not None and 0 < smaller[1] < record.sizes[MEMORY]:
-        nodes, size = smaller
-        rest = _amounts({k: v for k, v in record.sizes.items() if k != MEMORY})
-        beside = f" beside its {rest}" if rest else ""
-        where = set_name(nodes, record)
-        whose = " of the whole pod" if record.whole_pod else ""
-        said.append(f"with a memory limit{whose} of {at_most(size)} or less{beside} it would fit on {where} now")
+    said += [_with_less(smaller, record) for smaller in largest_at_once(record)]
     if not said and record.would_fit:
         said.append(record.would_fit)
     return tuple(said)
@@ -145,28 +143,6 @@ def kubelet_clause(reason: str, record: Explanation) -> str:
     return f"a kubelet would admit it: it does not look at {_and(unseen)}"
 
 
-def largest_at_once(record: Explanation) -> tuple[NodeSet, int] | None:
-    """
-    The node that could take most memory for this request alone, and how many bytes; the other types stay as asked.
-
-    Where its nodes are given, it is these. ``None`` when memory is not asked for, no node may serve alone, or other
-    providers have a say.
-    """
-    given = record.candidates[0] if record.tie_break == POD_AFFINITY and record.candidates else None
-    if MEMORY not in record.sizes or (given is None and any(p.hints is not None for p in record.hints)):
-        return None
-    best: tuple[NodeSet, int] | None = None
-    by_node = {view.node: view for view in record.nodes}
-    for nodes in [NodeSet(1 << v.node) for v in record.nodes] if given is None else [given]:
-        members = members_of(by_node, nodes)
-        others = (k for k in record.sizes if k != MEMORY)
-        if may_serve(members, nodes) and all(free_of(members, k) >= record.sizes[k] for k in others):
-            size = free_of(members, MEMORY)
-            if best is None or size > best[1]:
-                best = nodes, size
-    return best
-
-
 def node_verdicts(record: Explanation) -> tuple[str, ...]:
     """What the decision found about each of its nodes, a few words, in the record's order."""
     may_take = _policy(record)
@@ -179,6 +155,14 @@ def set_name(nodes: NodeSet, record: Explanation) -> str:
         return nodes.named
     is_group = any(view.cells == nodes for view in record.nodes)
     return f"{'group' if is_group else 'nodes'} {nodes}"
+
+
+def _with_less(smaller: Smaller, record: Explanation) -> str:
+    rest = _amounts({k: v for k, v in record.sizes.items() if k != MEMORY})
+    beside = f" beside its {rest}" if rest else ""
+    whose = " of the whole pod" if record.whole_pod else ""
+    size = at_most(smaller.size_bytes) + (" or less" if smaller.or_less else "")
+    return f"with a memory limit{whose} of {size}{beside} it would fit on {set_name(smaller.nodes, record)} now"
 
 
 def _asked(record: Explanation) -> str:

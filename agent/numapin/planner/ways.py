@@ -21,7 +21,8 @@ POD_AFFINITY = "nodes-of-its-pod"
 """The tie-break's word when the nodes were given: decided with the pod's first container, or those it has already."""
 KEPT = "already-assigned"
 """The tie-break's word when nothing was decided anew."""
-_LAX = (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT)
+LAX = (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT)
+"""Policies that take any set with room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Bounds:
     @classmethod
     def of(cls, policy: TopologyPolicy, width: int | None, hints: Sequence[ProviderHints]) -> Bounds:
         """The bounds under *hints*, which are put together once for all sets that are asked about."""
-        if policy in _LAX or not hints:
+        if policy in LAX or not hints:
             return cls(policy, width)
         entries, _ = combine(hints, single=policy is TopologyPolicy.SINGLE_NUMA_NODE)
         return cls(policy, width, frozenset(entry.mask for entry in entries if entry.agreed))
@@ -50,7 +51,7 @@ class Bounds:
 
         What the others want of a set that is not known yet counts only where they can live with any.
         """
-        if self.policy in _LAX:
+        if self.policy in LAX:
             return True
         single = self.policy is TopologyPolicy.SINGLE_NUMA_NODE
         if self.width is None or count > (1 if single else self.width):

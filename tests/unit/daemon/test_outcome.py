@@ -51,14 +51,66 @@ def test_a_refusal_is_tried_again_only_where_it_is(tmp_path: Path, retry: bool, 
     """The sentence follows the configuration; from a checkpoint nothing is said about it."""
     host = Host(tmp_path, nodes=even(2, memory=10 * GIB), config=replace(BARE, retry_refused=retry))
     host.start()
-    path = arrived(host, host.guaranteed(docker(1), 30))
+    for number, node in ((1, "0"), (2, "1")):
+        arrived(host, host.guaranteed(docker(number), 6, effective=node))
+    path = arrived(host, host.guaranteed(docker(3), 6))
     said, _, _ = told(host, path)
     host.stop()
     offline = offline_explanation(host.file.path, "no daemon", FakeClock(), path)["sentences"]
 
     assert said.endswith(end)
     assert isinstance(offline, list)
-    assert offline[0].endswith("even when empty. It runs on, unrestricted.")
+    assert offline[0].endswith("more free there. It runs on, unrestricted.")
+
+
+@pytest.mark.parametrize("retry", [True, False])
+def test_what_never_fits_is_not_said_to_be_tried_again(tmp_path: Path, retry: bool) -> None:
+    """More than the empty machine has is refused for good, with a daemon and from its checkpoint."""
+    host = Host(tmp_path, nodes=even(2, memory=10 * GIB), config=replace(BARE, retry_refused=retry))
+    host.start()
+    path = arrived(host, host.guaranteed(docker(1), 30))
+    said, _, _ = told(host, path)
+    host.stop()
+    offline = offline_explanation(host.file.path, "no daemon", FakeClock(), path)["sentences"]
+
+    assert said.endswith(
+        "even when empty. It runs on, unrestricted, and does not fit here whatever memory is released."
+    )
+    assert isinstance(offline, list)
+    assert said == offline[0]
+
+
+def test_memory_that_stayed_behind_is_not_called_kept(tmp_path: Path) -> None:
+    """What was there before the pin is named beside the promise, and nothing is said that it contradicts."""
+    host = Host(tmp_path)
+    host.start()
+    path = arrived(host, host.guaranteed(docker(1), 2, effective="0"))
+    host.holds(path, {0: 50 << 20, 1: 115 << 20})
+    host.look_for_leftovers()
+    said, _, _ = told(host, path)
+    host.stop()
+
+    assert said == (
+        "Pinned to node 0: its memory is guaranteed there, but not all of it is there yet: 115 MiB on node 1 from "
+        "before the pin, which the kernel did not move; new memory comes from node 0, and a restart of the container "
+        "brings all of it there."
+    )
+
+
+def test_a_reservation_is_what_is_to_change(tmp_path: Path) -> None:
+    """Where memory and CPU are limited, the advice is about the reservation and not about limits."""
+    host = Host(tmp_path)
+    host.start()
+    path = host.guaranteed(docker(1), 2, effective="0")
+    host.put(path, {"memory.low": f"{GIB}\n"})
+    _, everything, remedies = told(host, arrived(host, path))
+    host.stop()
+
+    assert "its memory reservation (1 GiB) differs from its limit (2 GiB)" in everything
+    assert remedies == [
+        "to be placed it must be Guaranteed: make its memory reservation equal to its limit, or start it without one "
+        "(docker run without --memory-reservation), with its CPU limited"
+    ]
 
 
 def test_a_promise_that_the_machine_lost_is_not_called_guaranteed(tmp_path: Path) -> None:

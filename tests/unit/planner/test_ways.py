@@ -161,7 +161,7 @@ def test_every_remedy_is_true(scale: int) -> None:
                 seen[kind] += 1
 
                 assert isinstance(place(then, ask, by), Plan), (number, said, answer.message, books, request, rules)
-    assert {"free on node", "free in group", "limit", "policy", "ended", "emptied"} == set(seen)
+    assert {"free on node", "free in group", "limit", "limit of several", "policy", "ended", "emptied"} == set(seen)
     assert min(seen.values()) > 10, seen
 
 
@@ -174,8 +174,11 @@ def changed(said: str, books: Books, request: Request, rules: Rules) -> list[tup
         where = m[2] or re.search(PLACE, said)[1]  # type: ignore[index]
         kind = "free on node" if "node" in said else "free in group"
         return [(kind, (*freed(books, request, NodeSet.parse(where), amounts_of(m[1])), rules))]
-    if m := re.search(r"with a memory limit of ([\d.]+ \w+) or less.* now", said):
-        return [("limit", (books, replace(request, sizes={**request.sizes, MEMORY: bytes_of(m[1])}), rules))]
+    if m := re.search(
+        r"with a memory limit of ([\d.]+ \w+?)( or less)?(?: beside .*)? it would fit on (.*) now", said
+    ):
+        kind = "limit" if "node " in m[3] else "limit of several"
+        return [(kind, (books, replace(request, sizes={**request.sizes, MEMORY: bytes_of(m[1])}), rules))]
     if m := re.search(r"(?:the policy |; )?(restricted or )?best-effort would take", said):
         names = ["restricted", "best-effort"] if m[1] else ["best-effort"]
         return [("policy", (books, request, replace(rules, policy=TopologyPolicy(n)))) for n in names]
