@@ -18,15 +18,26 @@ def run(args: argparse.Namespace) -> ExitStatus:
 
     Raises:
         NotPermitted: Neither root nor in the group ``numapin``.
-        RequestFailed: No container is meant (exit 1), or several (exit 2).
+        RequestFailed: No container is meant (exit 1, with the daemon down 3), or several (exit 2).
         RequestFailed: The daemon is down, and its checkpoint is missing or cannot be believed (exit 3).
     """
     if args.what in CODES:
         show_code(args.what, args.output)
         return ExitStatus.OK
-    status = ExitStatus.OK
     try:
-        document = ask(args, "explain", {"container": args.what})
+        document, status = _document(args)
+    except RequestFailed as exc:
+        if exc.code != "unknown-container" or not (code := _similar_code(args.what)):
+            raise
+        raise RequestFailed(exc.code, f"{exc}; did you mean the code {code}?", exc.exit_status) from exc
+    show(document, args.output)
+    return status
+
+
+def _document(args: argparse.Namespace) -> tuple[Mapping[str, object], ExitStatus]:
+    """The explanation from the daemon, or from its checkpoint with NOT_RUNNING."""
+    try:
+        return ask(args, "explain", {"container": args.what}), ExitStatus.OK
     except NotRunning as exc:
         from numapin.cli.configured import state_of
         from numapin.cli.starting import not_running
@@ -38,9 +49,18 @@ def run(args: argparse.Namespace) -> ExitStatus:
             document = offline_explanation(state, why, SystemClock(), args.what)
         except CheckpointError as damaged:
             raise RequestFailed(damaged.code, f"{why}; and {damaged}", ExitStatus.NOT_RUNNING) from damaged
-        status = ExitStatus.NOT_RUNNING
-    show(document, args.output)
-    return status
+        except RequestFailed as unknown:
+            if unknown.code != "unknown-container":
+                raise
+            raise RequestFailed(unknown.code, str(unknown), ExitStatus.NOT_RUNNING) from unknown
+        return document, ExitStatus.NOT_RUNNING
+
+
+def _similar_code(text: str) -> str:
+    """The code that a mistyped *text* may mean; empty where it looks like none."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(text, CODES, n=1, cutoff=0.8)), "")
 
 
 def show(document: Mapping[str, object], output: str) -> None:

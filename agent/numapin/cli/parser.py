@@ -180,6 +180,19 @@ class _Help(argparse.HelpFormatter):
         super().__init__(prog, width=max(20, (columns or 80) - 2))
 
 
+class _VerbParser(argparse.ArgumentParser):
+    """A verb's parser, which complains with the verb's usage of words that are too many, not with the command's."""
+
+    def parse_known_args(  # type: ignore[override] # typing, for overloads, would be a tenth of a start
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """As argparse does, with nothing left unknown."""
+        found, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return found, rest
+
+
 VERBS: Mapping[str, Verb] = {
     "run": Verb("numapin.cli.run", "run the daemon in the foreground", _run),
     "status": Verb("numapin.cli.status", "show the books, the groups and every Guaranteed container", _status),
@@ -217,7 +230,9 @@ def build_parser(
         formatter_class=_Help,
     )
     parser.add_argument("--version", action="version", version=f"numapin {__version__}")
-    choice = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs", prog="numapin")
+    choice = parser.add_subparsers(
+        dest="verb", metavar="VERB", title="verbs", prog="numapin", parser_class=_VerbParser
+    )
     for name, verb in verbs.items():
         if only not in (None, name):
             continue

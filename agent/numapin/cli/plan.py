@@ -25,6 +25,7 @@ from numapin.model.errors import (
 )
 from numapin.model.memory import MEMORY, hugepages
 from numapin.model.plan import Scope, TopologyPolicy
+from numapin.model.quantity import NotAQuantity
 from numapin.planner.kubelet.manifest import Manifest, ManifestError, parse_pod
 
 MAX_MANIFEST_BYTES = 4 << 20
@@ -86,7 +87,14 @@ def read_manifest(path: Path) -> Manifest:
     try:
         return parse_pod(_parse(data, path), uid=POD_UID)
     except (ManifestError, RecursionError) as exc:
-        raise RequestFailed("bad-pod", f"{path}: {exc}", ExitStatus.USAGE) from exc
+        raise RequestFailed("bad-pod", f"{path}: {_told(exc)}", ExitStatus.USAGE) from exc
+
+
+def _told(exc: Exception) -> str:
+    """What is wrong with a manifest; an amount of CPU is not told how to write a size."""
+    if isinstance(exc, ManifestError) and isinstance(exc.__cause__, NotAQuantity) and exc.key.endswith(".cpu"):
+        return f"{exc.key}: {exc.__cause__.text[:60]!r} is not an amount of CPU; write for example 2, 0.5 or 500m"
+    return str(exc)
 
 
 def _check_options(args: argparse.Namespace) -> None:
@@ -100,6 +108,9 @@ def _check_options(args: argparse.Namespace) -> None:
     given = [name for name, value in container_only.items() if value is not None]
     if args.pod is not None and given:
         _usage(f"{given[0]} does not go with --pod, whose manifest says what is asked")
+    if args.socket is not None and (args.root is not None or args.checkpoint is not None):
+        where = "--root" if args.root is not None else "--checkpoint"
+        _usage(f"--socket does not go with {where}, which asks no daemon")
     if args.pod is None and args.scope is not None:
         _usage("--scope goes with --pod only")
     if args.pod is None and args.memory is None:
@@ -176,10 +187,18 @@ def _parse_yaml(text: str, path: Path) -> object:
     try:
         documents = [d for d in yaml.load_all(text, Loader=_bounded_loader()) if d is not None]
     except (yaml.YAMLError, ValueError) as exc:
-        raise ManifestError("", f"not YAML: {' '.join(str(exc).split())}") from exc
+        raise ManifestError("", f"not YAML: {_yaml_problem(exc)}") from exc
     if len(documents) != 1:
         raise ManifestError("", f"holds {len(documents)} documents; give one Pod")
     return documents[0]
+
+
+def _yaml_problem(exc: Exception) -> str:
+    """What PyYAML says of a place, in one line: ``found character '\\t' that cannot start any token (line 3)``."""
+    problem, mark = getattr(exc, "problem", None), getattr(exc, "problem_mark", None)
+    if problem is None or mark is None:
+        return " ".join(str(exc).split())
+    return f"{' '.join(str(problem).split())} (line {mark.line + 1}, column {mark.column + 1})"
 
 
 def _how_to_install_yaml() -> str:

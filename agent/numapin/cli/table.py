@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -35,6 +36,19 @@ def console() -> Console:
 
 class _Console(Console):
     """One that leaves a reader who went away to `cli.main`, where rich would end the process with another status."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As rich does; where no terminal reads it, without the blanks that fill a table's last column."""
+        if self.is_terminal:
+            super().print(*objects, **options)
+            return
+        with self.capture() as captured:
+            super().print(*objects, **options)
+        text = "\n".join(line.rstrip(" ") for line in captured.get().split("\n"))
+        try:
+            self.file.write(text)
+        except BrokenPipeError:
+            self.on_broken_pipe()
 
     def on_broken_pipe(self) -> None:
         """Raises: BrokenPipeError."""

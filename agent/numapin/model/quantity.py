@@ -22,6 +22,27 @@ _EXACT = Context(prec=128)
 _QUANTITY = re.compile(
     r"([+-]?)(\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:([eE][+-]?\d{1,3})|([KMGTPE]i|[numkMGTPE]))?", re.ASCII
 )
+_ALMOST = re.compile(r"(\d{1,40}(?:\.\d{1,40})?) ?([kKmMgGtTpPeE])([iI]?)([bB]?)", re.ASCII)
+"""A size in another spelling: ``64MB``, ``12Gb``, ``2g``, ``1 GiB``."""
+
+
+class NotAQuantity(ValueError):
+    """*text* is no quantity; the message says so for a size, with the spelling that may have been meant."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        like = _ALMOST.fullmatch(self.text)
+        if like is None:
+            return f"{self.text[:60]!r} is not a size; write for example 15Gi, 512Mi, 2G or plain bytes"
+        number, unit, of_1024, byte = like.groups()
+        binary = f"{number}{unit.upper()}i"
+        decimal = f"{number}{'k' if unit in 'kK' else unit.upper()}"
+        # small letters and a lone b are how Docker and Podman write units of 1024
+        meant = f"{decimal}, or {binary} for units of 1024" if byte == "B" and not of_1024 else binary
+        return f"{self.text[:60]!r} is not a size; write {meant}"
 
 
 def parse_quantity(text: str) -> Decimal:
@@ -29,13 +50,13 @@ def parse_quantity(text: str) -> Decimal:
     Exact value of a Kubernetes quantity; negative values are possible.
 
     Raises:
-        ValueError: Not a quantity; the message repeats the text.
+        NotAQuantity: A `ValueError`; the message repeats the text.
 
     Source: the grammar in Kubernetes' apimachinery documentation of ``resource.Quantity``.
     """
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text[:60]!r} is not a size; write for example 15Gi, 512Mi, 2G or plain bytes")
+        raise NotAQuantity(text)
     sign, digits, exponent, suffix = match.groups()
     value = Decimal(digits)
     if exponent:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from numapin.model.memory import MEMORY, Block, Books, MemoryTable, MemoryType, NodeMap, NodeState, Owner, hugepages
 from numapin.model.nodeset import NodeId, NodeSet
-from numapin.model.quantity import format_available, format_bytes, format_page_size
+from numapin.model.quantity import at_least, format_available, format_bytes, format_page_size
 from numapin.model.topology import NumaNode, Topology
 from numapin.planner.settling import settled
 
@@ -113,11 +113,11 @@ def _wrong(kind: MemoryType, size: int, total: int, taken: int, page_size: int |
     if kind == MEMORY:
         if total == 0 and size:
             return f"{asked} on a node without memory"
-        if total - taken - size < 0:
-            return (
-                f"{format_bytes(total)} total ({total} bytes) minus {format_bytes(taken)} in hugepage pools "
-                f"({taken} bytes) minus {asked} leaves {total - taken - size} bytes; reserve less or shrink the pools"
-            )
+        if (over := size + taken - total) > 0:
+            pools = f", {format_bytes(taken)} of them in hugepage pools ({taken} bytes)" if taken else ""
+            less = "reserve less or shrink the pools" if taken else "reserve less"
+            has = f"the node has {format_bytes(total)} ({total} bytes){pools}"
+            return f"{asked} is {at_least(over)} more than can be kept: {has}; {less}"
     elif page_size is None:
         return f"{asked}, but the node has no such pool" if size else ""
     elif size % page_size:

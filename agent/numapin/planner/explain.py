@@ -15,7 +15,7 @@ from numapin.model.plan import Exclusion, Explanation, NodeView, ProviderHints, 
 from numapin.model.quantity import at_most
 from numapin.planner.smaller import Smaller, largest_at_once
 from numapin.planner.ways import KEPT, OUTSIDE, POD_AFFINITY, Bounds, freed, nearest
-from numapin.planner.wording import amounts
+from numapin.planner.wording import amounts, one_of
 
 _STRICT = (TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE)
 _SPOKEN_SETS = 4
@@ -115,10 +115,13 @@ def remedies(record: Explanation) -> tuple[str, ...]:
         said.append(f"with {way.more} {way.place} it would fit there")
     if given is None and record.candidates and record.policy in _STRICT:
         best = set_name(record.candidates[0], record)
+        single = record.policy is TopologyPolicy.SINGLE_NUMA_NODE
+        narrow = record.width is not None and len(record.candidates[0]) <= record.width and not record.hints
+        others = "restricted or best-effort" if single and narrow else "best-effort"
         said.append(
             "the policy best-effort would take what is nearest to all that its providers want"
             if any(p.hints is not None for p in record.hints)
-            else "the policy best-effort would take it now" + ("" if record.distances else f", on {best}")
+            else f"the policy {others} would take it now" + ("" if record.distances else f", on {best}")
         )
     said += [_with_less(smaller, record) for smaller in largest_at_once(record)]
     if not said and record.would_fit:
@@ -221,11 +224,9 @@ def _wish(provider: ProviderHints) -> str:
     """What another provider wanted, as the end of a sentence."""
     if provider.hints is None:
         return "has no preference"
-    sets = list(dict.fromkeys(h.affinity for h in provider.hints if h.preferred and h.affinity is not None))
+    sets = [h.affinity for h in provider.hints if h.preferred and h.affinity is not None]
     if sets:
-        names = [s.named for s in sets[:_SPOKEN_SETS]]
-        more = " or others" if len(sets) > _SPOKEN_SETS else ""
-        return f"prefers {' or '.join(names)}{more}"
+        return f"prefers {one_of(sets)}"
     if any(h.preferred for h in provider.hints):
         return "can live with any nodes"
     return "has no set of nodes that it prefers"

@@ -6,7 +6,9 @@ Owns: every sentence a person reads about a placement. Must never: say a number 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
+from operator import or_
 
 from numapin.model.memory import MEMORY, Books, MemoryType
 from numapin.model.nodeset import NodeSet
@@ -67,6 +69,20 @@ def amounts(sizes: Mapping[MemoryType, int], show: Callable[[int], str] = format
     """``8 GiB``, or ``8 GiB and 1 GiB of hugepages-2Mi``; what can be had is to be shown by `format_available`."""
     parts = [show(v) if k == MEMORY else f"{show(v)} of {k}" for k, v in sizes.items()]
     return " and ".join(parts)
+
+
+def one_of(sets: Sequence[NodeSet]) -> str:
+    """
+    ``node 2``, ``node 2 or 3``, ``any of nodes 2-3`` for all sets that can be made of these, else the sets
+    themselves; of many only the first.
+    """
+    different = list(dict.fromkeys(sets))
+    every = reduce(or_, different)
+    if len(different) > 1 and len(different) == (1 << len(every)) - 1:
+        return f"any of {every.named}"
+    spoken = different[:SPOKEN_NODES]
+    names = [spoken[0].named] + [str(s) if len(s) == len(spoken[0]) == 1 else s.named for s in spoken[1:]]
+    return " or ".join(names) + (" or others" if len(different) > SPOKEN_NODES else "")
 
 
 def refusal_sentence(denial: Denial, offers: Offers, views: tuple[NodeView, ...], would_fit: str) -> str:
@@ -183,7 +199,7 @@ def _when_empty(offers: Offers, views: tuple[NodeView, ...], bounds: Bounds) -> 
     also = f" and the single-node containers on {rest.named} must end" if rest else ""
     if bounds.policy in (TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE):
         count = "one node" if bounds.width == 1 else f"{bounds.width} nodes"
-        also += f", because the policy {bounds.policy} never joins a larger group for what {count} could hold"
+        also += f", because {count} could hold it and the policy {bounds.policy} takes no group of more"
     return f"{_nodes(nodes)} would do when empty, for which {names} must dissolve first{also}"
 
 
@@ -202,10 +218,9 @@ def _wanted(request: Request) -> Iterable[str]:
     for provider in request.hints:
         if provider.hints is None:
             continue
-        sets = [h.affinity.named for h in provider.hints if h.affinity is not None and h.preferred]
+        sets = [h.affinity for h in provider.hints if h.affinity is not None and h.preferred]
         if sets:
-            more = " …" if len(sets) > SPOKEN_NODES else ""
-            yield f"{provider.resource} wants {' or '.join(sets[:SPOKEN_NODES])}{more}"
+            yield f"{provider.resource} wants {one_of(sets)}"
         elif not any(h.affinity is None and h.preferred for h in provider.hints):
             yield f"{provider.resource} has no set it prefers"
 

@@ -64,14 +64,14 @@ def test_exit_codes(socket: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_from_the_checkpoint(host: Host, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the daemon down it says so, exit 3; somebody it does not know is exit 1."""
+    """With the daemon down it says so, exit 3; so is somebody it does not know."""
     down = ["--socket", str(tmp_path / "no.sock"), "--state", str(host.file.path)]
 
     assert main(["explain", "orders-db", *down]) == ExitStatus.NOT_RUNNING
     out = capsys.readouterr().out
     assert out.startswith("numapin is NOT RUNNING: no numapin daemon answers")
     assert "Node 0 was chosen: among sets of as few nodes" in out
-    assert main(["explain", "web", *down]) == ExitStatus.FAILURE
+    assert main(["explain", "web", *down]) == ExitStatus.NOT_RUNNING
     assert "holds only those with a promise or a refusal" in capsys.readouterr().err
 
 
@@ -113,3 +113,14 @@ def test_many_nodes_are_cut(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert lines[-1] == f"  and {64 - SHOWN_NODES} more nodes (-o json has them all)"
     assert len([line for line in lines if " memory " in line]) == SHOWN_NODES
+
+
+def test_a_mistyped_code(host: Host, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is nearly a code is answered with the code; what is far from any is not."""
+    down = ["--socket", str(tmp_path / "no.sock"), "--state", str(host.file.path)]
+    main(["explain", "no-romm", *down])
+    near = capsys.readouterr().err
+    main(["explain", "webshop", *down])
+
+    assert near.strip().endswith("; did you mean the code no-room?")
+    assert "did you mean" not in capsys.readouterr().err

@@ -50,6 +50,16 @@ def test_no_verb_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "6 configuration wrong" in captured.err
 
 
+@pytest.mark.parametrize("words", [["release", "a", "b"], ["checkpoint", "show", "a", "b"]])
+def test_a_word_too_many_shows_the_verb_s_usage(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    """The usage above the complaint is that of the verb that was asked for."""
+    assert main(words) == 2
+    usage, *_, complaint = capsys.readouterr().err.splitlines()
+
+    assert usage.startswith(f"usage: numapin {' '.join(words[:-2])} ")
+    assert complaint.endswith("unrecognized arguments: b")
+
+
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     """Asked for, version and help go to standard output with exit 0."""
     assert main(["--version"]) == 0

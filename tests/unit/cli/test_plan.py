@@ -122,7 +122,8 @@ def test_every_page_size(root: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["--memory", "1.5"], "size '1.5' is not a whole number of bytes"),
         (["--memory", "1e30"], "is above 9223372036854775807 bytes"),
         (["--memory", "8Ei"], "is above 9223372036854775807 bytes"),
-        (["--memory", "15GB"], "'15GB' is not a size"),
+        (["--memory", "15GB"], "'15GB' is not a size; write 15G, or 15Gi for units of 1024"),
+        (["--memory", "1Gi", "--socket", "x"], "--socket does not go with --root"),
         (["--memory", "9" * 200], "is not a size"),
         (["--memory", "1Gi", "--hugepages-3Mi", "6Mi"], "'3Mi' is no page size"),
         (["--memory", "1Gi", "--hugepages-", "6Mi"], "is not a size"),
@@ -361,3 +362,27 @@ def test_names_are_tamed(root: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "\x1b" not in out
     assert "x?[2J?admitted (Guaranteed): admitted" in out
     assert isinstance(sys.stdout, io.TextIOBase)
+
+
+def test_an_amount_of_cpu_that_is_none(tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong amount of CPU is told how CPUs are written, not sizes."""
+    file = tmp_path / "pod.yaml"
+    file.write_text(POD.replace("MEMORY", "1Gi").replace('"4"', "0.1x"))
+    status, _, err = plan(capsys, "--root", root, "--pod", file)
+
+    assert status == ExitStatus.USAGE
+    assert err.endswith(".cpu: '0.1x' is not an amount of CPU; write for example 2, 0.5 or 500m\n")
+
+
+def test_what_is_wrong_with_yaml_is_one_short_line(
+    tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The problem and its line, without PyYAML's picture of the place."""
+    file = tmp_path / "pod.yaml"
+    file.write_text("kind: Pod\nspec:\n  a: 1\n b: 2\n")
+    _, _, err = plan(capsys, "--root", root, "--pod", file)
+
+    assert (
+        err
+        == f"numapin: {file}: not YAML: expected <block end>, but found '<block mapping start>' (line 4, column 2)\n"
+    )

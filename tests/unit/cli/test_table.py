@@ -19,6 +19,17 @@ def test_columns_line_up_and_numbers_are_right(capsys: pytest.CaptureFixture[str
     assert lines == ["NODE     FREE", "0           5", "10    1234567"]
 
 
+def test_no_line_ends_in_blanks(capsys: pytest.CaptureFixture[str]) -> None:
+    """In a pipe what fills the last column is left out."""
+    table = grid("NODE", "LIST")
+    table.add_row("0", "0-1")
+    table.add_row("10", "a longer one")
+
+    console().print(table)
+
+    assert capsys.readouterr().out == "NODE  LIST\n0     0-1\n10    a longer one\n"
+
+
 def test_markup_is_not_read(capsys: pytest.CaptureFixture[str]) -> None:
     """Brackets, emoji codes and links in a name are shown as they are, in cells and in text."""
     name = "[bold]x[/bold] [/] :smile: [link=http://h]l[/link]"

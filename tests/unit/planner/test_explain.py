@@ -17,6 +17,7 @@ from numapin.planner.accounting import reserve
 from numapin.planner.explain import TIE_BREAKS, node_verdicts, remedies, why_sentences
 from numapin.planner.placement import place
 from numapin.planner.smaller import Smaller, largest_at_once
+from numapin.planner.wording import one_of
 from support.cases import random_case
 from support.checker import verdict, without_verdict
 from support.strategies import empty_books
@@ -285,3 +286,19 @@ def test_refused_and_admitted_differ_only_in_the_verdict() -> None:
 
     assert isinstance(answer, Refusal)
     assert why_sentences(answer.explanation) == ("It needs 11 GiB.",)
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        (["2"], "node 2"),
+        (["2", "3"], "node 2 or 3"),
+        (["2", "3", "2-3"], "any of nodes 2-3"),
+        (["0", "1", "2", "0-1", "0,2", "1-2", "0-2"], "any of nodes 0-2"),
+        (["0-1", "2"], "nodes 0-1 or node 2"),
+        (["0", "1", "2", "3", "4"], "node 0 or 1 or 2 or 3 or others"),
+    ],
+)
+def test_what_another_provider_prefers_is_short(sets: list[str], said: str) -> None:
+    """Sets that come to "any of these" are not listed."""
+    assert one_of([NodeSet.parse(s) for s in sets]) == said

@@ -57,8 +57,8 @@ def test_a_group_is_never_joined_for_what_one_node_could_hold() -> None:
 
     assert "group 0-1 has 2 GiB free" in said.message
     assert (
-        "node 0 would do when empty, for which group 0-1 must dissolve first, because the policy restricted never "
-        "joins a larger group for what one node could hold",
+        "node 0 would do when empty, for which group 0-1 must dissolve first, because one node could hold it "
+        "and the policy restricted takes no group of more",
     ) == remedies(said.explanation)
 
 
@@ -90,6 +90,7 @@ def test_single_node_names_only_policies_that_take_it(
     said = refused(holding(machine(10, 10), **held), size, TopologyPolicy.SINGLE_NUMA_NODE)
 
     assert said.message.endswith(f"the policy single-numa-node allows one node only; {others} would take it")
+    assert f"the policy {others} would take it now, on " in remedies(said.explanation)[0]
 
 
 def test_cpus_keep_restricted_from_taking_more() -> None:
