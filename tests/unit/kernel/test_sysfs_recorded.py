@@ -31,7 +31,8 @@ WANTED = (
 
 needs_recordings = pytest.mark.skipif(
     not EXPECTED.is_file(),
-    reason=f"no recorded machines in {RECORDED}; set NUMAPIN_RECORDED_SYSFS to the directory with expected.jsonl",
+    reason="optional: recordings of real machines are not part of the repository; NUMAPIN_RECORDED_SYSFS names a "
+    "directory with them and their expected.jsonl",
 )
 
 
