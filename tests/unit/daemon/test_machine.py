@@ -56,7 +56,7 @@ def test_a_reservation_that_the_machine_no_longer_holds(tmp_path: Path) -> None:
         Machine.read(tmp_path, config)
     table = machine.again().node_map.nodes[NodeId(1)].memory_map[MEMORY]
     assert (table.system_reserved, table.allocatable) == (4 * GIB, 0)
-    assert machine.again().trouble.startswith("node 1, memory: 4 GiB total")
+    assert machine.again().trouble.startswith("node 1, memory: 6 GiB reserved (6442450944 bytes) is 2 GiB more")
 
 
 def test_all_memory_without_cpus(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_one_that_does_not_fit(tmp_path: Path) -> None:
         "TopologyAffinityError",
     )
     assert answer["remedies"] == [
-        "the policy best-effort would take it now, on nodes 0-1",
+        "the policy restricted or best-effort would take it now, on nodes 0-1",
         "with a memory limit of 10 GiB or less it would fit on node 0 now",
     ]
 
