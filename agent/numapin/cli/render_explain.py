@@ -8,9 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.padding import Padding
 
-from numapin.cli.render_status import format_age
 from numapin.cli.table import console, grid, say
 from numapin.cli.text import safe
+from numapin.model.age import format_age
 from numapin.model.nodeset import NodeSet
 from numapin.model.quantity import format_available, format_bytes
 

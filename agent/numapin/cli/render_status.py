@@ -7,9 +7,11 @@ from typing import Any
 
 from rich.console import Console
 
+from numapin.cli.since_start import since_start
 from numapin.cli.table import console, grid, say
 from numapin.cli.text import bar, safe
 from numapin.daemon.outcome import unsaid
+from numapin.model.age import format_age
 from numapin.model.nodeset import NodeSet
 from numapin.model.quantity import format_available, format_bytes
 
@@ -98,6 +100,8 @@ def _headline(document: Row) -> list[str]:
         "no full pass yet" if last is None else f"last full pass {format_age(int(last))} ago",
     ]
     lines = [" | ".join(words), document["summary"]]
+    if told := since_start(document.get("since_start") or {}):  # a daemon from before an upgrade has none
+        lines.append(safe(told, limit=2000))
     if document["dry_run"]:
         lines.append("DRY RUN: everything is decided and reported, nothing is written to any cgroup.")
     return lines
@@ -164,12 +168,3 @@ def _sentence(row: Row, text: str) -> str:
 
 def _label(row: Row) -> str:
     return _name(row) or str(row["id"])[:12]
-
-
-def format_age(seconds: int) -> str:
-    """Seconds as the two largest units (``3 h 12 min``)."""
-    for size, unit, small, small_unit in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
-        if seconds >= size:
-            rest = seconds % size // small
-            return f"{seconds // size} {unit}" + (f" {rest} {small_unit}" if rest else "")
-    return f"{seconds} s"

@@ -25,6 +25,7 @@ from numapin.daemon.presence import Finder, Presence, rules_of_class
 from numapin.daemon.report import Counters, Reporter
 from numapin.daemon.retention import Retention
 from numapin.daemon.saving import Load, Saving
+from numapin.daemon.since_start import History, adopted_from
 from numapin.daemon.situation import Situation
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.daemon.units import UnitOutcome, Units
@@ -120,6 +121,11 @@ class Agent:
         """Events since the daemon started."""
         return self._reporter.counters
 
+    @property
+    def history(self) -> History:
+        """What happened since then and is over."""
+        return self._reporter.history
+
     # ---- start -----------------------------------------------------------------------------------------------
 
     def adopt(self, checkpoint: Checkpoint) -> None:
@@ -139,9 +145,13 @@ class Agent:
         )
         self.ledger.go_by(self.machine.config.scope)
         self.ledger.rebase(self.machine.node_map)
-        if found := changes(checkpoint.books.node_map, self.machine.node_map):
-            self._log.info("machine_differs", reason="; ".join(found))
+        differs = changes(checkpoint.books.node_map, self.machine.node_map)
+        if differs:
+            self._log.info("machine_differs", reason="; ".join(differs))
         same_boot = checkpoint.boot_id == self.ledger.boot_id
+        self.history.adopted = adopted_from(
+            checkpoint, self.ledger.pins, released, same_boot=same_boot, differs=differs
+        )
         self._log.info("checkpoint_adopted", pins=len(self.ledger.pins), released=released, same_boot=same_boot)
         self._adopted = True
 
@@ -299,6 +309,7 @@ class Agent:
     def on_machine(self, machine: Machine) -> None:
         """The machine or the configuration changed: put the promises onto it and try again what did not fit."""
         old = self.machine.config
+        self.history.machine_changed(self.machine.node_map, machine.node_map, self._clock.monotonic_ns())
         self._situation.change(machine)
         self.ledger.go_by(machine.config.scope)
         if self.kubelet is not None:

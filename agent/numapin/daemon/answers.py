@@ -17,7 +17,6 @@ from numapin.daemon.plan_answer import plan_document
 from numapin.daemon.release import release_document
 from numapin.daemon.status import About, container_row, containers_document, status_document
 from numapin.kernel.clock import Clock
-from numapin.planner.accounting import misfits
 
 
 class Answers:
@@ -43,7 +42,9 @@ class Answers:
             case "explain":
                 rows, inside = [container_row(view) for view in views], self._nested.look(views).rows
                 ledger, retry = agent.ledger, agent.machine.config.retry_refused
-                known = Known(rows, ledger.pins, ledger.refusals, inside, misfits(ledger.books), retry)
+                known = Known(
+                    rows, ledger.pins, ledger.refusals, inside, ledger.misfits, retry, wall // 1_000_000_000
+                )
                 return explain_document(known, params.get("container"), {"from": "daemon"})
             case "release":
                 return release_document(agent, params)

@@ -197,6 +197,7 @@ class Delivery:
         path = view.record.cgroup
         counters = self._reporter.counters
         counters.writes += outcome.wrote
+        view.writes += outcome.wrote
         if isinstance(outcome.error, CgroupGone):
             return  # its removal event gives the memory back
         if not view.nodes or outcome.nodes != view.nodes or view.state is ContainerState.FOREIGN:

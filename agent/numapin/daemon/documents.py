@@ -14,11 +14,18 @@ from numapin.model.memory import Books
 from numapin.model.topology import Topology
 
 
+def container_label(*, id: str, name: str, pod: str | None) -> str:
+    """How people know a container: ``pod/name`` as far as there are any, with the beginning of its id."""
+    known = "/".join(part for part in (pod, name if name != id else "") if part)
+    return f"{known} ({id[:12]})" if known else id[:12]
+
+
 def container_facts(**known: object) -> dict[str, object]:
     """
     A container's row in ``status`` and ``containers``: the facts *known*, and every other key of a row, empty.
 
-    ``request`` and ``left_bytes`` are bytes, ``nodes`` and ``allowed_nodes`` lists of node ids.
+    ``request`` and ``left_bytes`` are bytes, ``nodes`` and ``allowed_nodes`` lists of node ids, ``writes`` and
+    ``repairs`` counts since the daemon started, ``last_repair_seconds`` wall time since 1970.
     """
     row: dict[str, object] = {
         "id": "",
@@ -37,8 +44,10 @@ def container_facts(**known: object) -> dict[str, object]:
         "state": "",
         "message": "",
         "left_bytes": {},
+        "writes": 0,
         "repairs": 0,
         "repair_cause": None,
+        "last_repair_seconds": None,
         "unit": None,
         "findings": [],
         "nested_in": None,

@@ -142,7 +142,8 @@ class Repairs:
         history.drift_ns = now
         cause = DriftCause.RUNTIME if _near(history.state_ns, now) else DriftCause.OTHER
         view.repairs += 1
-        view.repair_cause = cause
+        view.repair_cause, view.repaired_wall_ns = cause, self._clock.wall_ns()
+        self._reporter.history.last_repair_ns = now
         counters = self._reporter.counters
         counters.repairs += 1
         counters.repair_causes[cause] = counters.repair_causes.get(cause, 0) + 1

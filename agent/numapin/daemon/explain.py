@@ -14,7 +14,7 @@ from typing import Any
 
 from numapin import API_VERSION
 from numapin.daemon.offline import offline_status
-from numapin.daemon.outcome import Outcome, unsaid
+from numapin.daemon.outcome import Outcome, repaired, unsaid
 from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import Phase, PinRecord, RefusalRecord
 from numapin.model.errors import ExitStatus, RequestFailed
@@ -49,6 +49,8 @@ class Known:
     """Promises that the machine does not hold any more, each with the sentence of `planner.accounting.misfits`."""
     retry_refused: bool | None = None
     """As configured; ``None`` where no daemon runs that would try again."""
+    wall_seconds: int | None = None
+    """The time now; ``None`` where no daemon runs."""
 
 
 def explain_document(known: Known, wanted: object, source: Mapping[str, object]) -> dict[str, object]:
@@ -80,6 +82,7 @@ def explain_document(known: Known, wanted: object, source: Mapping[str, object])
     if record is not None and not outcome.unfinished:  # it is not placed so any more
         needs, *others = why_sentences(record)
         said += [needs.replace("It needs", "Before, it needed", 1) if outcome.wants_more else needs, *others]
+    said += repaired(row, known.wall_seconds)
     said += [_sentence(f) for f in unsaid(row)]
     return {
         "apiVersion": API_VERSION,

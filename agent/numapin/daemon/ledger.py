@@ -14,7 +14,7 @@ from numapin.model.checkpoint import Checkpoint, Phase, PinRecord, RefusalRecord
 from numapin.model.errors import CheckpointError, CheckpointUnreadable, CheckpointUnwritable
 from numapin.model.memory import Block, Books, NodeMap, Owner, of_pod
 from numapin.model.plan import Scope
-from numapin.planner.accounting import rebase, release
+from numapin.planner.accounting import misfits, rebase, release
 from numapin.planner.neighbour import account_neighbour
 from numapin.state.checkpoint import CheckpointFile
 
@@ -62,6 +62,14 @@ class Ledger:
         self.short: tuple[str, ...] = ()
         self._clock = clock
         self._enabled_on_disk: frozenset[str] = frozenset()
+        self._misfits: tuple[Books, Mapping[Owner, str]] | None = None
+
+    @property
+    def misfits(self) -> Mapping[Owner, str]:
+        """Promises that the machine does not hold (`planner.accounting.misfits`); books that stay cost nothing."""
+        if self._misfits is None or self._misfits[0] is not self.books:
+            self._misfits = self.books, misfits(self.books)
+        return self._misfits[1]
 
     def adopt(self, checkpoint: Checkpoint) -> None:
         """Take over what an earlier run promised; the caller then drops what is gone and rebases."""

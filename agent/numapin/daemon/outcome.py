@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from numapin.daemon.config_keys import toml_text
+from numapin.model.age import format_age
 from numapin.model.memory import MEMORY
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Explanation
@@ -24,6 +25,14 @@ SAID_BYTES = 1 << 20
 IN_DOUBT = "not pinned, its facts are in doubt: "
 _HEADS = ("left alone: ", "released by hand; ")
 """How a message begins that says the state itself, which the sentence has said by then."""
+
+
+REPAIR_CAUSES: Mapping[str, str] = {
+    "systemd-unit-change": "by a change of a systemd unit",
+    "runtime-update": "by an update of the runtime",
+    "by-hand-or-another-program": "by hand or by another program",
+}
+"""Who wrote other nodes into a container's cpuset.mems, by `daemon.tracked.DriftCause`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +167,20 @@ class Outcome:
             if MEMORY in old and all(size <= old.get(k, 0) for k, size in row["request"].items() if k != MEMORY):
                 where = NodeSet.from_ids(row["nodes"]).named
                 yield f"with a memory limit of {at_most(old[MEMORY])} or less all of it is guaranteed on {where}"
+
+
+def repaired(row: Mapping[str, Any], wall_seconds: int | None) -> list[str]:
+    """A sentence about a container whose nodes were put right since the daemon started; *wall_seconds* is now."""
+    count, last = row.get("repairs", 0), row.get("last_repair_seconds")
+    if not count:
+        return []
+    times = "once" if count == 1 else f"{count} times"
+    when = "" if last is None or wall_seconds is None else f"{format_age(max(0, wall_seconds - last))} ago, "
+    cause = REPAIR_CAUSES.get(str(row["repair_cause"]), str(row["repair_cause"]))
+    latest = "" if count == 1 else "the last time "
+    return [
+        f"Its cpuset.mems was changed and put right {times} since the daemon started: {latest}{when}changed {cause}."
+    ]
 
 
 def unsaid(row: Mapping[str, Any]) -> list[str]:

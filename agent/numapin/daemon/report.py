@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from numapin.daemon.logs import Log
 from numapin.daemon.pinning import Outcome
+from numapin.daemon.since_start import History
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.model.memory import MEMORY
 
@@ -39,6 +40,7 @@ class Reporter:
 
     log: Log
     counters: Counters = field(default_factory=Counters)
+    history: History = field(default_factory=History)
 
     def container(self, view: Tracked, outcome: Outcome | None = None) -> None:
         """Say what became of a container."""

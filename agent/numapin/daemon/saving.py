@@ -64,6 +64,7 @@ class Saving:
             self._ledger.save()
         except CheckpointError as exc:
             if str(exc) != str(before):
+                self._reporter.history.save_failures += before is None
                 self._log.error("checkpoint_unwritable", code=exc.code, reason=str(exc))
             return False
         if before is not None:

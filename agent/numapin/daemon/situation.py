@@ -12,7 +12,6 @@ from numapin.daemon.logs import Log
 from numapin.daemon.machine import Machine
 from numapin.kernel.sysfs import read_hugetlb, read_pool_pages
 from numapin.model.errors import KernelError
-from numapin.planner.accounting import misfits
 from numapin.planner.changes import changes
 
 
@@ -67,5 +66,5 @@ class Situation:
 
     def name_misfits(self) -> None:
         """Log the promises that the machine does not hold."""
-        for owner, sentence in misfits(self._ledger.books).items():
+        for owner, sentence in self._ledger.misfits.items():
             self._log.warning("promise_does_not_fit", container_id=owner.container, reason=sentence)

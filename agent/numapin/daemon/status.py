@@ -12,15 +12,16 @@ from dataclasses import asdict, dataclass
 
 from numapin import API_VERSION, __version__
 from numapin.daemon.agent import Agent
-from numapin.daemon.documents import container_facts, kept_for_pods, node_tables
+from numapin.daemon.documents import container_facts, container_label, kept_for_pods, node_tables
 from numapin.daemon.enabling import enabled_findings
 from numapin.daemon.leftovers import sentence
 from numapin.daemon.nested import NestedRows
 from numapin.daemon.shortcomings import unused_nodes
+from numapin.daemon.since_start import pin_label, since_start_document
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.model.container import ContainerKind, QosClass
+from numapin.model.memory import Owner
 from numapin.model.nodeset import NodeSet
-from numapin.planner.accounting import misfits
 
 NO_NESTED = NestedRows()
 
@@ -63,8 +64,10 @@ def container_row(view: Tracked) -> dict[str, object]:
         state=view.state.value,
         message="; ".join(filter(None, (view.message, sentence(view)))),
         left_bytes={str(n): size for n, size in view.left.items() if view.nodes},
+        writes=view.writes,
         repairs=view.repairs,
         repair_cause=view.repair_cause.value if view.repair_cause is not None else None,
+        last_repair_seconds=None if view.repaired_wall_ns is None else view.repaired_wall_ns // 1_000_000_000,
         unit=view.unit_note or None,
         findings=list(dict.fromkeys((*record.doubts, *record.findings, *verdict.findings))),
     )
@@ -80,6 +83,8 @@ def summary(agent: Agent, *, configuration_refused: bool = False) -> str:
         if states[s] and s not in (ContainerState.PINNED, ContainerState.UNMANAGED)
     ]
     words.append(f"{states[ContainerState.UNMANAGED]} not managed")
+    if short := len(agent.ledger.misfits):
+        words.append(f"{short} promise{'s do' if short > 1 else ' does'} not fit")
     if agent.ledger.save_error is not None:
         words.append(f"CHECKPOINT CANNOT BE {'READ' if agent.ledger.held else 'SAVED'}")
     if configuration_refused:
@@ -139,6 +144,14 @@ def status_document(
         "kept_for_pods": kept_for_pods(ledger.books),
         "counts": _counts(agent.views) | {"nested": len(nested.rows)},
         "counters": asdict(agent.counters),
+        "since_start": since_start_document(
+            agent.history,
+            started_ns=about.started_monotonic_ns,
+            now_ns=now_ns,
+            repairs=agent.counters.repairs,
+            causes=agent.counters.repair_causes,
+            overflows=agent.counters.overflows,
+        ),
         "checkpoint": {
             "path": about.checkpoint,
             "error": None if ledger.save_error is None else str(ledger.save_error),
@@ -172,6 +185,20 @@ def _counts(views: Mapping[str, Tracked]) -> dict[str, int]:
     return dict(counts)
 
 
+def _labels(agent: Agent) -> dict[Owner, str]:
+    """How people know whose promise it is."""
+    views = agent.views
+    return {
+        pin.owner: _label(views[pin.cgroup]) if pin.cgroup in views else pin_label(pin)
+        for pin in agent.ledger.pins.values()
+    }
+
+
+def _label(view: Tracked) -> str:
+    record = view.record
+    return container_label(id=record.id, name=record.name, pod=record.pod_name or record.pod_uid)
+
+
 def _findings(agent: Agent, about: About) -> list[tuple[str, str]]:
     found = [*about.findings(), *enabled_findings(agent.ledger.enabled)]
     if agent.kubelet is not None:
@@ -191,7 +218,8 @@ def _findings(agent: Agent, about: About) -> list[tuple[str, str]]:
         )  # fmt: skip
     if trouble := agent.machine.trouble:
         found.append(("machine", f"{trouble}; as much is reserved as there is"))
-    found += [("promise-does-not-fit", f"{o}: {s}") for o, s in misfits(agent.ledger.books).items()]
+    labels = _labels(agent)
+    found += [("promise-does-not-fit", f"{labels.get(o, o)}: {s}") for o, s in agent.ledger.misfits.items()]
     if agent.ledger.save_error is not None:
         waits = "; no promise is made and no nodes are written until it can be" if agent.ledger.held else ""
         found.append((agent.ledger.save_error.code, f"{agent.ledger.save_error}{waits}"))

@@ -71,9 +71,13 @@ class Tracked:
     message: str = ""
     nodes: NodeSet = NO_NODES
     cgroup: Cgroup | None = None
+    writes: int = 0
+    """Of its ``cpuset.mems``, by this daemon."""
     repairs: int = 0
     repair_cause: DriftCause | None = None
     """Of the latest repair."""
+    repaired_wall_ns: int | None = None
+    """When that was."""
     wish: str = ""
     """A sentence while its size is raised beyond what its nodes could give; tried again like a refused one."""
     not_enabled: tuple[int, str] = NEVER_TRIED
@@ -97,6 +101,7 @@ class Tracked:
         """Take over from the view before what stays with the container, its open directory too."""
         self.cgroup, old.cgroup = old.cgroup, None
         self.repairs, self.repair_cause, self.contest = old.repairs, old.repair_cause, old.contest
+        self.writes, self.repaired_wall_ns = old.writes, old.repaired_wall_ns
         self.unit_note, self.seen_ns, self.said = old.unit_note, old.seen_ns, old.said
         self.left = old.left if self.nodes == old.nodes else {}
         self.not_enabled = old.not_enabled

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from numapin.cli.render_status import format_age, render_containers, render_status
+from numapin.cli.render_status import render_containers, render_status
 from numapin.daemon.undo import ONE_RELEASED
+from numapin.model.age import format_age
 from support.golden import DATA, golden
 
 HOSTILE = "[bold red]x[/] \x1b[2J\x1b]0;title\x07\r\n\u202etxet\u2028 :skull: {0} %s " + "A" * 300

@@ -137,7 +137,8 @@ def test_findings(tmp_path: Path) -> None:
     codes = ["not-watched", "cpu-less-nodes", "promise-does-not-fit", "checkpoint-unwritable"]
     assert codes == [f["code"] for f in found["findings"]]
     assert "node 5 has memory but no CPUs" in found["findings"][1]["message"]
-    assert cid(1) in found["findings"][2]["message"]
+    assert found["findings"][2]["message"].startswith(f"{cid(1)[:12]}: node 0 can promise 5 GiB")
+    assert found["summary"].startswith("1 pinned, 0 not managed, 1 promise does not fit, ")
     assert found["findings"][3]["message"] == found["checkpoint"]["error"]
 
 
