@@ -243,6 +243,12 @@ FINDINGS: Mapping[str, str] = {
         "begins elsewhere than at the hierarchy's root. Nothing is placed until it is there; then what is in it is "
         "found at once."
     ),
+    "memory-in-use": (
+        "Finding. The kernel has less memory left on a node, page cache counted as free, than is promised there to "
+        "pinned containers and not used by them yet, as of the last full pass: what is not managed (Burstable and "
+        "BestEffort containers, the host) uses it. The books do not change, but a container that asks for its memory "
+        "may be killed although other nodes have room. Limit or move the others, or reserve more for the system."
+    ),
     "out-of-reach": (
         "Finding. cgroup.root was changed while a container outside of it was pinned, and its cgroup could not be "
         "given back what it had before. Its record and its memory are kept, and each full pass tries again."

@@ -14,6 +14,7 @@ from numapin.daemon.batch import Batch
 from numapin.daemon.delivery import Delivery, DriftWatch
 from numapin.daemon.drift import Repairs
 from numapin.daemon.enabling import Enabler
+from numapin.daemon.in_use import Shortage, shortages
 from numapin.daemon.inherited import Following
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
@@ -66,6 +67,7 @@ class Agent:
         self.kubelet = kubelet
         self.dry_run = dry_run
         self.last_pass_ns: int | None = None
+        self.shortages: tuple[Shortage, ...] = ()
         self._found = Presence(finder, reporter.log)
         self._drift = drift
         self._clock = clock
@@ -202,6 +204,7 @@ class Agent:
             self._adopted = False
             self._situation.name_misfits()  # not before: a container may have come back with another size
         self._look_at_leftovers([path for path, view in self.views.items() if view.left])
+        self.shortages = shortages(self.machine.root, self.ledger.books, self.ledger.pins, self.views)
         self.last_pass_ns = self._clock.monotonic_ns()
 
     def on_created(self, paths: Iterable[str]) -> None:

@@ -43,7 +43,14 @@ class Answers:
                 rows, inside = [container_row(view) for view in views], self._nested.look(views).rows
                 ledger, retry = agent.ledger, agent.machine.config.retry_refused
                 known = Known(
-                    rows, ledger.pins, ledger.refusals, inside, ledger.misfits, retry, wall // 1_000_000_000
+                    rows,
+                    ledger.pins,
+                    ledger.refusals,
+                    inside,
+                    ledger.misfits,
+                    retry,
+                    wall // 1_000_000_000,
+                    {shortage.nodes: shortage.sentence for shortage in agent.shortages},
                 )
                 return explain_document(known, params.get("container"), {"from": "daemon"})
             case "release":

@@ -7,10 +7,12 @@ pays for every import.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from numapin.model.errors import InvariantError
 from numapin.model.memory import Books
+from numapin.model.nodeset import NodeId
 from numapin.model.topology import Topology
 
 
@@ -57,11 +59,14 @@ def container_facts(**known: object) -> dict[str, object]:
     return row | known
 
 
-def node_tables(books: Books, topology: Topology | None) -> list[dict[str, object]]:
+def node_tables(
+    books: Books, topology: Topology | None, available: Mapping[NodeId, int] | None = None
+) -> list[dict[str, object]]:
     """
     One mapping per node, ascending: its books, and for online nodes outside the books why they are not used.
 
-    Memory types are sorted with ``memory`` first.
+    Memory types are sorted with ``memory`` first. ``available_bytes`` is what the kernel could give now as
+    *available* says, ``None`` where it does not.
     """
     rows: list[dict[str, object]] = []
     online = set(topology.nodes) if topology is not None else set()
@@ -69,6 +74,7 @@ def node_tables(books: Books, topology: Topology | None) -> list[dict[str, objec
         kind = topology.nodes[node].kind.value if topology is not None and node in topology.nodes else None
         state = books.node_map.nodes.get(node)
         row: dict[str, object] = {"id": node, "kind": kind, "used": state is not None}
+        row["available_bytes"] = (available or {}).get(node)
         if state is not None:
             row["assignments"] = state.number_of_assignments
             row["cells"] = list(state.cells)

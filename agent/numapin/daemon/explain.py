@@ -19,6 +19,7 @@ from numapin.kernel.clock import Clock
 from numapin.model.checkpoint import Phase, PinRecord, RefusalRecord
 from numapin.model.errors import ExitStatus, RequestFailed
 from numapin.model.memory import Owner
+from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Explanation, ProviderHints, Refusal, RefusalCode
 from numapin.planner.accounting import misfits
 from numapin.planner.explain import kubelet_clause, node_verdicts, why_sentences
@@ -51,6 +52,8 @@ class Known:
     """As configured; ``None`` where no daemon runs that would try again."""
     wall_seconds: int | None = None
     """The time now; ``None`` where no daemon runs."""
+    in_use: Mapping[NodeSet, str] = field(default_factory=dict)
+    """Nodes and groups whose memory others use although it is promised, each with the sentence."""
 
 
 def explain_document(known: Known, wanted: object, source: Mapping[str, object]) -> dict[str, object]:
@@ -71,6 +74,7 @@ def explain_document(known: Known, wanted: object, source: Mapping[str, object])
         "" if pin is None else known.misfits.get(pin.owner, ""),
         known.retry_refused,
         hopeless=refusal is not None and refusal.code in _HOPELESS,
+        in_use="; ".join(s for nodes, s in known.in_use.items() if nodes & NodeSet.from_ids(row["nodes"])),
         unfinished=row["state"] == "failed" and pin is not None and pin.phase is not Phase.FOREIGN,
     )
     said = [outcome.became()]

@@ -42,7 +42,8 @@ class Outcome:
 
     *promise* is the decision behind what it holds, *misfit* why the machine does not hold that any more,
     *retry_refused* as in `explain.Known`, *hopeless* where even the empty machine could not hold what was refused,
-    and *unfinished* is true while a failed one has a promise still: its nodes are to be put back first.
+    and *unfinished* is true while a failed one has a promise still: its nodes are to be put back first. *in_use* says
+    that others use memory of its nodes that is promised.
     """
 
     row: Mapping[str, Any]
@@ -51,6 +52,7 @@ class Outcome:
     retry_refused: bool | None = None
     hopeless: bool = False
     unfinished: bool = False
+    in_use: str = ""
 
     @property
     def wants_more(self) -> bool:
@@ -109,6 +111,11 @@ class Outcome:
             return f", {kept}, but its memory is not guaranteed there any more: {self.misfit}"
         if self.wants_more and self.promise is not None:
             return f" with the {amounts(self.promise.sizes)} it was promised before, {kept}; no more is guaranteed"
+        if self.in_use:
+            return (
+                f": its memory is reserved there before other managed containers, {kept}, but {self.in_use}. When it "
+                "needs more than is left, the kernel may kill it although other nodes have room"
+            )
         if self._left():
             return ": its memory is guaranteed there, but not all of it is there yet"
         return f": its memory is guaranteed there, {kept}"
@@ -159,6 +166,11 @@ class Outcome:
                 )
         if self.misfit:
             yield "it is guaranteed again when the memory is back, or when enough of what is promised there ends"
+        if self.in_use and row["state"] == "pinned":
+            yield (
+                "what others use there can be limited or kept elsewhere (numapin containers lists who is not "
+                "managed), or more be reserved for the system on that node ([reserved.node.N] in the configuration)"
+            )
         if self.wants_more and self.promise is not None:
             last = str(row["message"]).rpartition("; ")[2]
             if last.startswith("it would fit "):

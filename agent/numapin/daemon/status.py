@@ -19,6 +19,7 @@ from numapin.daemon.nested import NestedRows
 from numapin.daemon.shortcomings import unused_nodes
 from numapin.daemon.since_start import pin_label, since_start_document
 from numapin.daemon.tracked import ContainerState, Tracked
+from numapin.kernel.sysfs import read_available
 from numapin.model.container import ContainerKind, QosClass
 from numapin.model.memory import Owner
 from numapin.model.nodeset import NodeSet
@@ -112,7 +113,7 @@ def status_document(
     agent: Agent, about: About, *, now_ns: int, wall_ns: int, nested: NestedRows = NO_NESTED
 ) -> dict[str, object]:
     """Everything ``status`` shows, in one document."""
-    config, ledger = agent.machine.config, agent.ledger
+    config, topology, ledger = agent.machine.config, agent.machine.topology, agent.ledger
     guaranteed = [
         v
         for v in sorted(agent.views.values(), key=lambda v: v.record.cgroup)
@@ -137,7 +138,7 @@ def status_document(
         "last_full_pass_seconds_ago": None if last is None else round((now_ns - last) / 1e9, 3),
         "wall_seconds": wall_ns // 1_000_000_000,
         "summary": summary(agent, configuration_refused=about.configuration_refused()),
-        "nodes": node_tables(ledger.books, agent.machine.topology),
+        "nodes": node_tables(ledger.books, topology, read_available(agent.machine.root, topology.online)),
         "groups": [list(g) for g in ledger.books.groups()],
         "containers": [container_row(v) for v in guaranteed],
         "held": _held(agent),
@@ -219,6 +220,7 @@ def _findings(agent: Agent, about: About) -> list[tuple[str, str]]:
     if trouble := agent.machine.trouble:
         found.append(("machine", f"{trouble}; as much is reserved as there is"))
     labels = _labels(agent)
+    found += [("memory-in-use", shortage.sentence) for shortage in agent.shortages]
     found += [("promise-does-not-fit", f"{labels.get(o, o)}: {s}") for o, s in agent.ledger.misfits.items()]
     if agent.ledger.save_error is not None:
         waits = "; no promise is made and no nodes are written until it can be" if agent.ledger.held else ""

@@ -117,6 +117,19 @@ class Cgroup(Cpuset):
         Source: cgroup-v2.rst (``anon``, ``shmem`` in bytes); mm/memcontrol-v1.c memcg_numa_stat_show()
         (``anon``, ``unevictable`` in pages, lines ``hierarchical_`` include what is below).
         """
+        return self._numa_stat(("anon", "shmem"), ("anon", "unevictable"))
+
+    def read_memory_numa_used(self) -> Mapping[NodeId, int] | None:
+        """
+        Bytes per node that the cgroup and all below it use of their limit and that no reclaim of cache gives back.
+
+        On v1, which does not tell shared memory from page cache, the cache is among them. Otherwise, and where it
+        comes from, as `read_memory_numa_stat`.
+        """
+        kernel = ("kernel_stack", "pagetables", "slab_reclaimable", "slab_unreclaimable")
+        return self._numa_stat(("anon", "shmem", *kernel), ("total",))
+
+    def _numa_stat(self, keys_v2: tuple[str, ...], keys_v1: tuple[str, ...]) -> Mapping[NodeId, int] | None:
         v2 = self._is_v2("memory")
         with self._at("memory") as fd:
             text = self._get(fd, "memory.numa_stat")
@@ -128,10 +141,10 @@ class Cgroup(Cpuset):
             if words:
                 lines[words[0]] = words[1:]
         if v2:
-            wanted, unit = ["anon", "shmem"], 1
+            wanted, unit = keys_v2, 1
         else:
             prefix = "hierarchical_" if "hierarchical_anon" in lines else ""
-            wanted, unit = [f"{prefix}anon", f"{prefix}unevictable"], _PAGE_BYTES
+            wanted, unit = tuple(prefix + key for key in keys_v1), _PAGE_BYTES
         sizes: dict[NodeId, int] = {}
         for key in wanted:
             for word in lines.get(key, ()):

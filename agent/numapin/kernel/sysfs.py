@@ -7,7 +7,9 @@ open a node that is not online, look at the agent's own affinity, or write anyth
 
 from __future__ import annotations
 
+import contextlib
 import errno
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from numapin.kernel.sysfs_files import (
     read_state,
 )
 from numapin.kernel.sysfs_text import parse_count, parse_distances, parse_meminfo
-from numapin.model.errors import KernelReadError
+from numapin.model.errors import KernelError, KernelReadError
 from numapin.model.nodeset import CpuSet, NodeId, NodeSet
 from numapin.model.topology import HugepagePool, NodeKind, NumaNode, Topology
 
@@ -146,7 +148,26 @@ def read_node_available(root: Path, node: NodeId) -> int:
 
     Source: mm/show_mem.c, si_mem_available(), which does this for the whole machine.
     """
-    path = _meminfo_path(root, node)
+    return _available(_meminfo_path(root, node))
+
+
+def read_available(root: Path, nodes: NodeSet) -> Mapping[NodeId, int]:
+    """
+    `read_node_available` of each of *nodes*, by its id, ascending; one that cannot be read is not there.
+    """
+    base = root / _NODES
+    found: dict[NodeId, int] = {}
+    try:
+        synthetic = names_in(base) is None  # once: with many nodes it is a long directory
+    except KernelReadError:
+        return found
+    for node in nodes:
+        with contextlib.suppress(KernelError):
+            found[node] = _available(root / _MEMINFO if synthetic else base / _directory(node) / "meminfo")
+    return found
+
+
+def _available(path: Path) -> int:
     text = read_text(path)
     return need_field(path, text, "MemFree") + sum(parse_meminfo(text, name) or 0 for name in _PAGE_CACHE)
 

@@ -186,9 +186,11 @@ def test_numa_stat_v2(tmp_path: Path) -> None:
     """Anonymous and shared memory count, in bytes per node; page cache does not (B070)."""
     tree = CgroupTree(tmp_path)
     text = "anon N0=4096 N2=8192\nfile N0=999999 N2=0\nshmem N0=0 N2=4096\nanon_thp N0=2097152 N2=0\n"
+    text += "pagetables N0=0 N2=8\n"
     write_files(tree.add(PATH), {"memory.numa_stat": text, "memory.current": "20480\n"})
     with opened(tree) as cgroup:
         assert cgroup.read_memory_numa_stat() == {0: 4096, 2: 12288}
+        assert cgroup.read_memory_numa_used() == {0: 4096, 2: 12296}
         assert cgroup.read_memory_current() == 20480
 
 
@@ -221,6 +223,7 @@ def test_numa_stat_v1(tmp_path: Path) -> None:
     write_files(tmp_path / f"sys/fs/cgroup/memory{PATH}", files)
     with opened(tree) as cgroup:
         assert cgroup.read_memory_numa_stat() == {0: 3 * page, 1: 10 * page}
+        assert cgroup.read_memory_numa_used() == {0: 10 * page, 1: 10 * page}
         assert cgroup.read_memory_current() == 81920
 
 
