@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 from numapin.cli.checkpoint_file import read_named
+from numapin.cli.columns import Cells, Column, fit, lines
 from numapin.cli.text import output_width, safe, wrapped
 from numapin.model.checkpoint import Checkpoint, record_problems
 from numapin.model.errors import CheckpointError, ExitStatus
@@ -42,7 +43,7 @@ def _show(path: Path, *, as_json: bool) -> ExitStatus:
     if as_json:
         sys.stdout.write(data.decode())  # the document itself: its checksum covers these very bytes
         return ExitStatus.OK
-    for line in describe(checkpoint, path):
+    for line in describe(checkpoint, path, output_width()):
         print(line)
     return ExitStatus.OK
 
@@ -76,36 +77,76 @@ def inconsistencies(checkpoint: Checkpoint) -> tuple[str, ...]:
     return (*check(checkpoint.books), *record_problems(checkpoint), *short)
 
 
-def describe(checkpoint: Checkpoint, path: Path) -> Iterator[str]:
-    """The checkpoint for people: what it is, the NodeMap, who has what, who was refused."""
+_NODES = (
+    Column("NODE"),
+    Column("TYPE"),
+    Column("TOTAL", goes=3),
+    Column("SYSTEM", goes=2),
+    Column("ALLOCATABLE", goes=5),
+    Column("RESERVED"),
+    Column("FREE"),
+    Column("BLOCKS", goes=1),
+    Column("GROUP", goes=4),
+)
+_PINS = (
+    Column("CONTAINER"),
+    Column("NODES"),
+    Column("PHASE"),
+    Column("RESERVED"),
+    Column("RUNTIME", goes=2),
+    Column("CGROUP", goes=1),
+)
+
+
+def describe(checkpoint: Checkpoint, path: Path, width: int) -> Iterator[str]:
+    """
+    The checkpoint for people: what it is, the NodeMap, who has what, who was refused; lines of *width* where words
+    allow it.
+    """
     saved = datetime.fromtimestamp(checkpoint.saved_ns // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    yield f"{path}: saved {saved}, policy {safe(checkpoint.policy)}, boot {safe(checkpoint.boot_id) or 'unknown'}"
+    head = f"{path}: saved {saved}, policy {safe(checkpoint.policy)}, boot {safe(checkpoint.boot_id) or 'unknown'}"
+    yield wrapped(head, width, rest="  ")
     yield ""
-    yield from _columns(
-        ("NODE", "TYPE", "TOTAL", "SYSTEM", "ALLOCATABLE", "RESERVED", "FREE", "BLOCKS", "GROUP"), _nodes(checkpoint)
-    )
+    nodes = list(_nodes(checkpoint))
+    yield from lines(fit(_NODES, nodes, width), nodes)
     yield ""
     if checkpoint.containers:
-        yield from _columns(("CONTAINER", "NODES", "PHASE", "RESERVED", "RUNTIME", "CGROUP"), _pins(checkpoint))
+        pins = list(_pins(checkpoint))
+        shown = fit(_PINS, pins, width)
+        head, *rows = lines(shown, pins)
+        yield head
+        beside = any(column.name == "CGROUP" for column, _ in shown)
+        for line, pin in zip(rows, pins, strict=True):
+            yield line
+            if not beside:
+                yield f"    {pin['CGROUP']}"
     else:
         yield "no containers"
     for cgroup, record in sorted(checkpoint.refusals.items()):
-        said = wrapped(f"{record.code}: {safe(record.message, limit=400)}", output_width(), first="    ", rest="    ")
-        yield f"\nrefused: {safe(record.name)} ({safe(cgroup)})\n{said}"
+        said = wrapped(f"{record.code}: {safe(record.message, limit=400)}", width, first="    ", rest="    ")
+        yield "\n" + wrapped(f"refused: {safe(record.name)} ({safe(cgroup)})", width, rest="    ")
+        yield said
 
 
-def _nodes(checkpoint: Checkpoint) -> Iterator[tuple[str, ...]]:
+def _nodes(checkpoint: Checkpoint) -> Iterator[Cells]:
     for node, state in checkpoint.books.node_map.nodes.items():
         group = str(state.cells) if len(state.cells) > 1 else "-"
         for memory_type in sorted(state.memory_map, key=_memory_first):
             table = state.memory_map[memory_type]
-            total, system, reserved = map(format_bytes, (table.total, table.system_reserved, table.reserved))
-            sizes = (total, system, format_available(table.allocatable), reserved, format_available(table.free))
-            blocks = str(state.number_of_assignments) if memory_type == MEMORY else ""
-            yield (str(node), memory_type, *sizes, blocks, group)
+            yield {
+                "NODE": str(node),
+                "TYPE": memory_type,
+                "TOTAL": format_bytes(table.total),
+                "SYSTEM": format_bytes(table.system_reserved),
+                "ALLOCATABLE": format_available(table.allocatable),
+                "RESERVED": format_bytes(table.reserved),
+                "FREE": format_available(table.free),
+                "BLOCKS": str(state.number_of_assignments) if memory_type == MEMORY else "",
+                "GROUP": group,
+            }
 
 
-def _pins(checkpoint: Checkpoint) -> Iterator[tuple[str, ...]]:
+def _pins(checkpoint: Checkpoint) -> Iterator[Cells]:
     for cgroup, record in sorted(checkpoint.containers.items()):
         blocks = checkpoint.books.assignments.get(record.owner, ())
         sums: dict[tuple[NodeSet, MemoryType], int] = {}
@@ -116,24 +157,15 @@ def _pins(checkpoint: Checkpoint) -> Iterator[tuple[str, ...]]:
         for (nodes, kind), size in sorted(sums.items(), key=lambda item: _memory_first(item[0][1])):
             beside = "" if nodes == record.nodes else f" on {nodes}"
             parts.append(format_bytes(size) + ("" if kind == MEMORY else f" {kind}") + beside)
-        phase = record.phase.value + (" (ended)" if record.ended_ns is not None else "")
-        yield (
-            safe(record.name or record.container_id[:12], limit=40),
-            str(record.nodes) or "-",
-            phase,
-            ", ".join(parts) or "-",
-            record.runtime.value,
-            safe(cgroup),
-        )
+        yield {
+            "CONTAINER": safe(record.name or record.container_id[:12], limit=40),
+            "NODES": str(record.nodes) or "-",
+            "PHASE": record.phase.value + (" (ended)" if record.ended_ns is not None else ""),
+            "RESERVED": ", ".join(parts) or "-",
+            "RUNTIME": record.runtime.value,
+            "CGROUP": safe(cgroup),
+        }
 
 
 def _memory_first(memory_type: MemoryType) -> tuple[bool, str]:
     return memory_type != MEMORY, memory_type
-
-
-def _columns(head: Sequence[str], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
-    """Left-aligned columns, as wide as their widest cell."""
-    table = [tuple(head), *rows]
-    widths = [max(len(row[k]) for row in table) for k in range(len(head))]
-    for row in table:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
+from numapin.cli.columns import Cells, Column, fit
 from numapin.cli.since_start import since_start
-from numapin.cli.table import console, grid, say
+from numapin.cli.table import console, fitted, say
 from numapin.cli.text import bar, safe
 from numapin.daemon.outcome import unsaid
 from numapin.model.age import format_age
@@ -18,7 +20,7 @@ from numapin.model.quantity import format_available, format_bytes
 Row = Mapping[str, Any]
 
 WIDE = 100
-"""Terminals from this width on get bars and every column."""
+"""Terminals from this width on get bars."""
 
 _WARN = ("refused", "failed", "deferred", "pin-lost", "unpinned")
 
@@ -31,14 +33,14 @@ def render_status(document: Row) -> None:
     if not document["running"] and not document["checkpoint"]["found"]:
         return
     out.print()
-    out.print(_nodes(document["nodes"], bars=out.width >= WIDE, ascii_only=out.encoding.lower() != "utf-8"))
+    out.print(_nodes(document["nodes"], out.width, ascii_only=out.encoding.lower() != "utf-8"))
     if document["groups"]:
         groups = ", ".join(str(NodeSet.from_ids(g)) for g in document["groups"])
         say(out, f"Groups of nodes tied by one container's memory: {groups}")
     out.print()
     containers = document["containers"]
     if containers:
-        out.print(_containers(containers, "CONTAINER", "NAME", "RUNTIME", "REQUEST", "NODES", "STATE"))
+        out.print(_containers(containers, out.width, "CLASS", "RULE"))
         for row in containers:
             if row["message"]:
                 _about(out, _sentence(row, row["message"]))
@@ -65,8 +67,7 @@ def render_containers(document: Row) -> None:
     if not rows:
         out.print("No containers found.")
         return
-    more = ("RUNTIME", "CLASS", "RULE") if out.width >= WIDE else ("CLASS",)
-    out.print(_containers(rows, "CONTAINER", "NAME", *more, "REQUEST", "NODES", "STATE"))
+    out.print(_containers(rows, out.width))
     for row in rows:
         for sentence in filter(None, (row["message"], *unsaid(row))):
             if row["state"] not in ("pinned", "not-managed"):
@@ -107,14 +108,51 @@ def _headline(document: Row) -> list[str]:
     return lines
 
 
-def _nodes(nodes: Sequence[Row], *, bars: bool, ascii_only: bool) -> object:
-    table = grid("NODE", "MEMORY TYPE", ">TOTAL", ">SYSTEM", ">ALLOCATABLE", ">RESERVED", ">FREE", "USE", "GROUP")
+_NODES = (
+    Column("NODE"),
+    Column("MEMORY TYPE", folds=20),
+    Column("TOTAL", right=True, goes=3),
+    Column("SYSTEM", right=True, goes=2),
+    Column("ALLOCATABLE", right=True, goes=5),
+    Column("RESERVED", right=True),
+    Column("FREE", right=True),
+    Column("KERNEL", right=True, goes=1),
+    Column("USE"),
+    Column("GROUP", folds=20, goes=4),
+)
+_CONTAINERS = (
+    Column("CONTAINER", goes=4),
+    Column("NAME", folds=36),
+    Column("RUNTIME", folds=16, goes=2),
+    Column("CLASS", folds=16, goes=3),
+    Column("RULE", folds=20, goes=1),
+    Column("REQUEST", folds=16),
+    Column("NODES", folds=16),
+    Column("STATE", folds=16),
+)
+
+
+def _nodes(nodes: Sequence[Row], width: int, *, ascii_only: bool) -> Table:
+    """With bars where there is room for them and every column but one."""
+    columns = _NODES if any(node.get("available_bytes") is not None for node in nodes) else _without("KERNEL", _NODES)
+    rows = list(_node_rows(nodes, bars=True, ascii_only=ascii_only))
+    if width < WIDE or len(fit(_without("KERNEL", columns), rows, width)) < len(_NODES) - 1:
+        rows = list(_node_rows(nodes, bars=False, ascii_only=ascii_only))
+    return fitted(columns, rows, width)
+
+
+def _without(name: str, columns: Sequence[Column]) -> Sequence[Column]:
+    return tuple(c for c in columns if c.name != name)
+
+
+def _node_rows(nodes: Sequence[Row], *, bars: bool, ascii_only: bool) -> Iterator[Cells]:
+    nothing = {column.name: "" for column in _NODES}
     for node in nodes:
         if not node["used"]:
-            table.add_row(str(node["id"]), f"({node['kind']}, not used)", *[""] * 7)
+            yield nothing | {"NODE": str(node["id"]), "MEMORY TYPE": f"({node['kind']}, not used)"}
             continue
         group = str(NodeSet.from_ids(node["cells"])) if len(node["cells"]) > 1 else ""
-        name = str(node["id"])
+        name, available = str(node["id"]), node.get("available_bytes")
         for kind, memory in sorted(node["memory_map"].items(), key=_memory_first):
             promised = memory["reserved"] or (kind == "memory" and node["assignments"])
             if not memory["total"] and not promised:
@@ -123,28 +161,41 @@ def _nodes(nodes: Sequence[Row], *, bars: bool, ascii_only: bool) -> object:
             use = f"{share:4.0%}" if memory["total"] else "lost"
             if bars and memory["total"]:
                 use = f"{bar(share, 16, ascii_only=ascii_only)} {use}"
-            total, system, reserved = (format_bytes(memory[s]) for s in ("total", "system_reserved", "reserved"))
-            most, free = format_available(memory["allocatable"]), format_available(memory["free"])
-            table.add_row(name, kind, total, system, most, reserved, free, use, group)
+            yield {
+                "NODE": name,
+                "MEMORY TYPE": kind,
+                "TOTAL": format_bytes(memory["total"]),
+                "SYSTEM": format_bytes(memory["system_reserved"]),
+                "ALLOCATABLE": format_available(memory["allocatable"]),
+                "RESERVED": format_bytes(memory["reserved"]),
+                "FREE": format_available(memory["free"]),
+                "KERNEL": format_available(available) if kind == "memory" and available is not None else "",
+                "USE": use,
+                "GROUP": group,
+            }
             name = group = ""
-    return table
 
 
-def _containers(rows: Sequence[Row], *columns: str) -> object:
-    table = grid(*columns)
-    for row in rows:
-        cells = {
-            "CONTAINER": row["id"][:12],
-            "NAME": _name(row),
-            "RUNTIME": row["runtime"] or "",
-            "CLASS": row["qos"],
-            "RULE": row.get("rule", ""),
-            "REQUEST": _request(row["request"]),
-            "NODES": str(NodeSet.from_ids(row["nodes"])) or "-",
-            "STATE": row["state"].upper() if row["state"] in _WARN else row["state"],
+def _containers(rows: Sequence[Row], width: int, *left_out: str) -> Table:
+    """Every column but those *left_out*; where the id has no room, who has no name is shown by his id."""
+    columns = tuple(c for c in _CONTAINERS if c.name not in left_out)
+    cells = [
+        {
+            "CONTAINER": safe(row["id"][:12]),
+            "NAME": safe(_name(row)),
+            "RUNTIME": safe(row["runtime"] or ""),
+            "CLASS": safe(row["qos"]),
+            "RULE": safe(row.get("rule", "")),
+            "REQUEST": safe(_request(row["request"])),
+            "NODES": safe(str(NodeSet.from_ids(row["nodes"])) or "-"),
+            "STATE": safe(row["state"].upper() if row["state"] in _WARN else row["state"]),
         }
-        table.add_row(*[safe(cells[c]) for c in columns])
-    return table
+        for row in rows
+    ]
+    if all(column.name != "CONTAINER" for column, _ in fit(columns, cells, width)):
+        columns = tuple(c for c in columns if c.name != "CONTAINER")
+        cells = [row | {"NAME": row["NAME"] or row["CONTAINER"]} for row in cells]
+    return fitted(columns, cells, width)
 
 
 def _request(request: Mapping[str, int]) -> str:

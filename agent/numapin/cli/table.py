@@ -17,11 +17,14 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
+from numapin.cli.columns import Cells, Column, fit
 from numapin.cli.text import output_width, safe, wrapped
 
 
@@ -62,6 +65,18 @@ def say(out: Console, text: str, *, first: str = "", rest: str = "", limit: int 
     Of more than *limit* characters the end is cut.
     """
     out.print(wrapped(safe(text, limit=limit), out.width, first=first, rest=rest), soft_wrap=True)
+
+
+def fitted(columns: Sequence[Column], rows: Sequence[Cells], width: int) -> Table:
+    """A table of those *columns* that fit into *width* (`columns.fit`), with all *rows*."""
+    table = grid()
+    kept = fit(columns, rows, width, measure=cell_len)
+    for column, size in kept:
+        justify: Literal["left", "right"] = "right" if column.right else "left"
+        table.add_column(column.name, justify=justify, overflow="fold", width=size)
+    for row in rows:
+        table.add_row(*[row[column.name] for column, _ in kept])
+    return table
 
 
 def grid(*columns: str) -> Table:

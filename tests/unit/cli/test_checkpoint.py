@@ -70,6 +70,22 @@ def test_a_refusal_folds(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     ]
 
 
+@pytest.mark.parametrize(
+    ("width", "head"), [(60, "NODE  TYPE           ALLOCATABLE  RESERVED  FREE   GROUP"), (80, "")]
+)
+def test_show_in_a_narrow_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, head: str
+) -> None:
+    """Columns go, and a cgroup stands below its container, before a line gets too wide; paths stay whole."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    run(arguments("show", written(tmp_path, sample())))
+    lines = capsys.readouterr().out.splitlines()
+
+    assert f"    {pin(1).cgroup}" in lines
+    assert head in lines
+    assert [] == [line for line in lines if len(line) > width and " " in line.strip()]
+
+
 def test_show_a_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A group is named at its nodes, and memory types that lie elsewhere than the pin say where."""
     checkpoint = sample(containers=0)
