@@ -124,4 +124,5 @@ class Batch:
         if view.state is ContainerState.PINNED:
             self._delivery.keep(view, self._situation.machine)
         if view.record.settled or view.state is ContainerState.REFUSED:  # else a second look is due soon
-            self._reporter.container(view)
+            refusal = self._ledger.refusals.get(view.record.cgroup)
+            self._reporter.container(view, code="" if refusal is None else refusal.code.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from numapin.daemon.logs import Log
@@ -17,6 +18,8 @@ _PROBLEMS = (
     ContainerState.LOST,
     ContainerState.CONTESTED,
 )
+
+_FIGURES = re.compile(r"\d[\d.]* (B|[KMGTPE]iB|bytes)\b")
 
 
 @dataclass(slots=True)
@@ -42,9 +45,13 @@ class Reporter:
     counters: Counters = field(default_factory=Counters)
     history: History = field(default_factory=History)
 
-    def container(self, view: Tracked, outcome: Outcome | None = None) -> None:
-        """Say what became of a container."""
-        said = (view.state, view.message, view.nodes)
+    def container(self, view: Tracked, outcome: Outcome | None = None, *, code: str = "") -> None:
+        """
+        Say what became of a container; *code* is that of its refusal.
+
+        Figures of what is free change with every other container, so they alone are not said again.
+        """
+        said = (view.state, _gist(view, code), view.nodes)
         if said == view.said and outcome is None:
             return
         view.said = said
@@ -66,7 +73,17 @@ class Reporter:
                 facts["effective_mems"] = str(outcome.verification.effective)
         if view.message:
             facts["reason"] = view.message
+        if code:
+            facts["code"] = code
         if view.state is ContainerState.REFUSED:
             self.counters.refusals += 1
         say = self.log.warning if view.state in _PROBLEMS else self.log.info
         say("container_" + view.state.value.replace("-", "_"), **facts)
+
+
+def _gist(view: Tracked, code: str) -> object:
+    """What of a state's reason is new when it changes: of a refusal its code, and what the container asks for."""
+    request = tuple(sorted(view.classification.request.items()))
+    if view.wish or (code and view.state is ContainerState.REFUSED):
+        return code, request
+    return _FIGURES.sub("", view.message) if view.state is ContainerState.DEFERRED else view.message

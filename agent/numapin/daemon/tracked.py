@@ -90,7 +90,7 @@ class Tracked:
     """Bytes per node that it still has outside ``nodes``, as last looked at while pinned."""
     unit_note: str = ""
     """What became of the systemd unit's property; empty where there is none to set."""
-    said: tuple[ContainerState, str, NodeSet] | None = None
+    said: tuple[ContainerState, object, NodeSet] | None = None
     """What the last log line about it said."""
     hands: Hands = Hands.OURS
     """Whose decision this was."""

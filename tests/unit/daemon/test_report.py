@@ -8,7 +8,7 @@ import pytest
 
 from support.cgroup_trees import GIB
 from support.daemon import Host, cid, docker
-from support.machines import even
+from support.machines import Node, even, write_machine
 
 
 def test_the_line_of_a_pinned_container(tmp_path: Path) -> None:
@@ -65,6 +65,49 @@ def test_a_state_that_stays_is_said_once(tmp_path: Path) -> None:
 
     assert host.log.events()[lines:] == ["container_ended", "container_pinned"]
     assert host.agent.counters.refusals == 1
+
+
+def test_figures_alone_are_not_said_again(tmp_path: Path) -> None:
+    """
+    A refusal whose figures change with other containers, at a reload or within one start is one line, and the status
+    has the figures of now; another size or another code is a line again.
+    """
+    host = Host(tmp_path, nodes=even(1, memory=10 * GIB))
+    path = host.guaranteed(docker(9), 9)
+    host.guaranteed(docker(1), 4)
+    host.start()
+    first = host.view(path).message
+    for number in (2, 3):
+        host.agent.on_created([host.guaranteed(docker(number), number)])
+        host.agent.on_machine(host.agent.machine)
+
+    def said() -> list[tuple[int, str]]:
+        events = [facts for _, event, facts in host.log.lines if event == "container_refused"]
+        return [(facts["size_bytes"] // GIB, facts["code"]) for facts in events]
+
+    assert (host.states()[path], host.view(path).message == first) == ("refused", False)
+    assert said() == [(9, "no-room")]
+    assert host.agent.counters.refusals == 1
+    host.put(path, {"memory.max": f"{8 * GIB}\n"})
+    host.agent.full_pass()
+    host.put(path, {"memory.max": f"{11 * GIB}\n"})
+    host.agent.full_pass()
+    host.agent.full_pass()
+    assert said() == [(9, "no-room"), (8, "no-room"), (11, "does-not-fit")]
+
+
+def test_a_pin_that_waits_is_said_once(tmp_path: Path) -> None:
+    """How much room its target has changes all the time; only the status follows."""
+    host = Host(tmp_path, nodes=[Node(0, "0", 10 * GIB, free=GIB), Node(1, "1", 10 * GIB, free=GIB)])
+    path = host.guaranteed(docker(1), 6)
+    host.holds(path, {0: 3 * GIB, 1: 3 * GIB})
+    host.start()
+    for free in (2, 1):
+        write_machine(tmp_path, [Node(n, str(n), 10 * GIB, free=free * GIB + GIB // 2) for n in (0, 1)])
+        host.agent.full_pass()
+
+    assert "1.5 GiB" in host.view(path).message
+    assert host.log.events().count("container_deferred") == 1
 
 
 def test_a_young_container_is_not_talked_about_yet(tmp_path: Path) -> None:
