@@ -249,6 +249,11 @@ FINDINGS: Mapping[str, str] = {
         "BestEffort containers, the host) uses it. The books do not change, but a container that asks for its memory "
         "may be killed although other nodes have room. Limit or move the others, or reserve more for the system."
     ),
+    "not-put-back": (
+        "Finding. A container gets no nodes (any more), and the kernel did not take the value that stood in its "
+        "cpuset.mems before: ours still stands there, and its memory stays reserved until that is done. Each full "
+        "pass tries again, numapin release does so at once, and the end of the container ends it too."
+    ),
     "out-of-reach": (
         "Finding. cgroup.root was changed while a container outside of it was pinned, and its cgroup could not be "
         "given back what it had before. Its record and its memory are kept, and each full pass tries again."

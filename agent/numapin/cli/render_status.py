@@ -22,6 +22,11 @@ Row = Mapping[str, Any]
 WIDE = 100
 """Terminals from this width on get bars."""
 
+NOT_IN_A_CHECKPOINT = (
+    "A checkpoint has promises and refusals, with the names of when they were decided; containers that were released "
+    "by hand or are not managed are not in it."
+)
+
 _WARN = ("refused", "failed", "deferred", "pin-lost", "unpinned")
 
 
@@ -53,6 +58,8 @@ def render_status(document: Row) -> None:
     for kept in document.get("kept_for_pods", ()):
         nodes, sizes = NodeSet.from_ids(kept["nodes"]), _request(kept["sizes"])
         _about(out, f"pod {safe(kept['pod_uid'])}: {sizes} on {nodes.named} kept for its containers still to come")
+    if not document["running"]:
+        say(out, NOT_IN_A_CHECKPOINT)
     if "counts" in document:
         counts = ", ".join(f"{n} {word}" for word, n in document["counts"].items() if n) or "none"
         say(out, f"All containers: {counts}")

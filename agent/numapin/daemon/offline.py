@@ -12,6 +12,7 @@ from pathlib import Path
 from numapin import API_VERSION
 from numapin.daemon.documents import container_facts, kept_for_pods, node_tables
 from numapin.kernel.clock import Clock
+from numapin.kernel.names import Role, container_at, pod_at
 from numapin.model.checkpoint import Checkpoint, Phase
 from numapin.model.errors import CheckpointError, CheckpointWrongVersion
 from numapin.model.memory import Block
@@ -75,6 +76,7 @@ def offline_status(state: Path, why: str, clock: Clock) -> dict[str, object]:
         container_facts(
             id=refusal.container_id,
             name=refusal.name,
+            runtime=_runtime(cgroup),
             cgroup=cgroup,
             qos="Guaranteed",
             # of a pod that was refused as a whole the record has the whole's sizes only
@@ -107,6 +109,13 @@ def _look(state: Path) -> tuple[Checkpoint | None, str | None, list[dict[str, st
     if loaded.checkpoint is None and loaded.damaged:
         return None, loaded.damaged[0].reason, findings
     return loaded.checkpoint, None, findings
+
+
+def _runtime(cgroup: str) -> str | None:
+    """What the cgroup's name says, for the record of a refusal does not; ``None`` where it says nothing."""
+    parts = cgroup.strip("/").split("/")
+    found = container_at(parts, pod_at(parts[:-1]))
+    return found.runtime.value if found is not None and found.role is Role.CONTAINER else None
 
 
 def _sizes(blocks: Iterable[Block]) -> dict[str, int]:

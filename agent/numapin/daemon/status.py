@@ -20,6 +20,7 @@ from numapin.daemon.shortcomings import unused_nodes
 from numapin.daemon.since_start import pin_label, since_start_document
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.kernel.sysfs import read_available
+from numapin.model.checkpoint import Phase
 from numapin.model.container import ContainerKind, QosClass
 from numapin.model.memory import Owner
 from numapin.model.nodeset import NodeSet
@@ -186,6 +187,12 @@ def _counts(views: Mapping[str, Tracked]) -> dict[str, int]:
     return dict(counts)
 
 
+def _has_our_nodes(agent: Agent, view: Tracked) -> bool:
+    """True while a promise stands although nothing is promised any more: its nodes are to be put back first."""
+    pin = agent.ledger.pins.get(view.record.cgroup)
+    return pin is not None and pin.inode == view.record.inode and pin.phase is not Phase.FOREIGN
+
+
 def _labels(agent: Agent) -> dict[Owner, str]:
     """How people know whose promise it is."""
     views = agent.views
@@ -222,6 +229,11 @@ def _findings(agent: Agent, about: About) -> list[tuple[str, str]]:
     labels = _labels(agent)
     found += [("memory-in-use", shortage.sentence) for shortage in agent.shortages]
     found += [("promise-does-not-fit", f"{labels.get(o, o)}: {s}") for o, s in agent.ledger.misfits.items()]
+    found += [
+        ("not-put-back", f"{_label(view)}: {view.message}; it is tried again at each full pass")
+        for view in sorted(agent.views.values(), key=lambda v: v.record.cgroup)
+        if view.state is ContainerState.FAILED and _has_our_nodes(agent, view)
+    ]
     if agent.ledger.save_error is not None:
         waits = "; no promise is made and no nodes are written until it can be" if agent.ledger.held else ""
         found.append((agent.ledger.save_error.code, f"{agent.ledger.save_error}{waits}"))

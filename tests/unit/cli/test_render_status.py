@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from numapin.cli.render_status import render_containers, render_status
+from numapin.cli.render_status import NOT_IN_A_CHECKPOINT, render_containers, render_status
 from numapin.daemon.undo import ONE_RELEASED
 from numapin.model.age import format_age
 from support.golden import DATA, golden
@@ -206,6 +206,26 @@ def test_a_dry_run_and_no_pass_yet(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert "DRY RUN" in text
     assert "no full pass yet" in text
+
+
+def test_what_a_checkpoint_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a daemon it is said that released containers are missing and names may be old; with one it is not."""
+    assert NOT_IN_A_CHECKPOINT in shown(render_status, stopped(), capsys)
+    assert NOT_IN_A_CHECKPOINT not in shown(render_status, status(), capsys)
+
+
+def test_since_the_start(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What happened stands below the summary, folded and tamed; a daemon that says nothing of it has no such line."""
+    monkeypatch.setenv("COLUMNS", "60")
+    document = status()
+    document["since_start"]["promises"] = {"taken_over": 2, "waiting": 0, "given_back": [HOSTILE]}
+
+    lines = shown(render_status, document, capsys).splitlines()
+
+    assert lines[4].startswith("Since the start (1 h 2 min ago): 2 promises taken over, 1")
+    assert all(line.isprintable() for line in lines)
+    del document["since_start"]
+    assert "Since the start" not in shown(render_status, document, capsys)
 
 
 def test_nothing_to_show(capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,6 +46,7 @@ def test_what_was_saved(tmp_path: Path) -> None:
         (cid(2), "refused", []),
         (cid(3), "pinned-by-others", [1, 2]),
     ]
+    assert [r["runtime"] for r in found["containers"]] == ["docker"] * 3
     assert [n["memory_map"]["memory"]["reserved"] for n in found["nodes"]] == [8 * GIB, 5 * GIB, 0]
     assert found["findings"] == []
 

@@ -26,7 +26,7 @@ from numapin.model.errors import KernelWriteError
 from numapin.model.memory import Owner
 from numapin.model.nodeset import NodeSet
 from support.cgroup_trees import CgroupTree, write_files
-from support.daemon import BOOT, Host, docker
+from support.daemon import BOOT, Host, cid, docker
 from support.explained import explained
 from support.machines import write_machine
 from support.waiting import readable
@@ -322,6 +322,11 @@ def test_what_a_failed_restore_still_holds_is_told(tmp_path: Path) -> None:
 
     assert [(row["cgroup"], row["state"]) for row in status["containers"]] == [(PATH, "failed")]
     assert status["containers"][0]["message"].endswith("nodes 0-1 stay written and reserved until that is done")
+    message = status["containers"][0]["message"]
+    assert status["findings"] == [
+        {"code": "not-put-back", "message": f"{cid(1)[:12]}: {message}; it is tried again at each full pass"}
+    ]
+    assert after["findings"] == []
     assert said[0].startswith("Failed, and what it was promised stays reserved: its nodes could not be put back: ")
     assert "written and reserved until that is done; it is tried again at the next full pass" in said[0]
     assert not any("nothing is promised" in s or "is taken" in s or "needs" in s for s in said)
