@@ -13,6 +13,8 @@ import sys
 PLAIN_WIDTH = 10_000
 """Columns when nobody says: output to a file or a pipe, without COLUMNS. Nothing folds then."""
 
+_SECOND_COLUMN = "\0"
+"""Stands behind a character of two columns while lines are measured; no text that is shown has one."""
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -48,9 +50,14 @@ def wrapped(text: str, width: int, *, first: str = "", rest: str = "") -> str:
     """
     from textwrap import fill  # an error that is not wrapped does without
 
-    return fill(
+    if not text.isascii():
+        from unicodedata import east_asian_width
+
+        text = "".join(c + _SECOND_COLUMN if east_asian_width(c) in "WF" else c for c in text)
+    lines = fill(
         text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     )
+    return lines.replace(_SECOND_COLUMN, "")
 
 
 def bar(fraction: float, width: int = 20, *, ascii_only: bool = False) -> str:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numapin.cli.text import bar, safe, safe_lines
+from numapin.cli.text import bar, safe, safe_lines, wrapped
 
 
 @given(st.text())
@@ -66,3 +66,8 @@ def test_bars_as_they_look() -> None:
     assert bar(0.001, 4) == "▏   "
     assert bar(0.999, 4) == "███▉"
     assert bar(0.5, 0) == ""
+
+
+def test_wide_characters_count_twice() -> None:
+    """A line with characters of two columns is no wider than asked, and nothing of it is lost."""
+    assert wrapped("容器容器 容器 abc", 13, first="  ", rest="    ") == "  容器容器\n    容器 abc"
