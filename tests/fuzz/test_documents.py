@@ -25,6 +25,7 @@ from numapin.kernel.runtime_state import (
     parse_crun_status,
     parse_docker_name,
     parse_runc_state,
+    parse_storage_names,
     parse_task_options,
 )
 from numapin.model.checkpoint import Checkpoint, record_problems
@@ -132,6 +133,15 @@ def test_runtime_states(runc: str, crun: str, mount: str) -> None:
         if isinstance(state, RuntimeState):
             merge_state(None, state)
             assert state.cgroup is None or (state.cgroup.startswith("/") and ".." not in state.cgroup.split("/"))
+
+
+@fuzz
+@given(documents([{"id": "a", "names": ["pg"]}]))
+def test_names_in_a_storage(text: str) -> None:
+    """Podman's list of containers is names by id, or one error."""
+    found = survived(lambda: parse_storage_names(text, source="s"), KernelFormatError)
+
+    assert isinstance(found, dict | KernelFormatError)
 
 
 @fuzz

@@ -57,7 +57,8 @@ def render_status(document: Row) -> None:
         _about(out, f"{safe(held['name'])} ended; its memory on {nodes.named} waits for {waits}")
     for kept in document.get("kept_for_pods", ()):
         nodes, sizes = NodeSet.from_ids(kept["nodes"]), _request(kept["sizes"])
-        _about(out, f"pod {safe(kept['pod_uid'])}: {sizes} on {nodes.named} kept for its containers still to come")
+        whose = "shared by its containers" if kept["shared"] else "kept for its containers still to come"
+        _about(out, f"pod {safe(kept['pod_uid'])}: {sizes} on {nodes.named} {whose}")
     if not document["running"]:
         say(out, NOT_IN_A_CHECKPOINT)
     if "counts" in document:

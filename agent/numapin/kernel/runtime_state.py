@@ -7,6 +7,7 @@ whole document unusable. Must never: trust a path found in a document.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -54,6 +55,11 @@ class _CrunStatus(msgspec.Struct, rename="kebab"):
 
 class _TaskOptions(msgspec.Struct):
     root: str = ""
+
+
+class _Stored(msgspec.Struct):
+    id: str = ""
+    names: list[str] | None = None
 
 
 class _DockerConfig(msgspec.Struct, rename={"name": "Name"}):
@@ -158,6 +164,20 @@ def parse_docker_name(text: str, *, source: str) -> str:
         KernelFormatError: Not such a document.
     """
     return decode(text, _DockerConfig, source, "a config.v2.json of Docker").name.lstrip("/")
+
+
+def parse_storage_names(text: str, *, source: str) -> Mapping[str, str]:
+    """
+    Names by id of the containers in a ``containers.json`` of the storage library that Podman uses; the first name of
+    each, which is the one given by ``--name``.
+
+    Raises:
+        KernelFormatError: Not such a document.
+
+    Source: containers/storage, containers.go (``Container``: ``id``, ``names``); seen with Podman 5.
+    """
+    stored = decode(text, list[_Stored], source, "a containers.json of Podman")
+    return {found.id: found.names[0] for found in stored if found.names}
 
 
 def merge_state(config: OciFacts | None, state: RuntimeState | None) -> OciFacts | None:

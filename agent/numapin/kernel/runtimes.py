@@ -24,6 +24,7 @@ from numapin.kernel.runtime_state import (
     parse_crun_status,
     parse_docker_name,
     parse_runc_state,
+    parse_storage_names,
     parse_task_options,
 )
 from numapin.model.container import OciFacts, Runtime
@@ -145,7 +146,11 @@ class RuntimeFiles:
         namespace, config = self._find_config(name, problems)
         # the state first: once it is there, the limits in the cgroup are final
         state = self._find_state(name, namespace, problems)
-        label = self._docker_name(name) if name.runtime is Runtime.DOCKER or namespace == "moby" else None
+        label = None
+        if name.runtime is Runtime.DOCKER or namespace == "moby":
+            label = self._docker_name(name)
+        elif name.runtime is Runtime.PODMAN:
+            label = self._podman_name(name)
         runtime = name.runtime
         if runtime is Runtime.UNKNOWN:
             runtime = self.runtime_of(name.id) or Runtime.UNKNOWN
@@ -262,6 +267,16 @@ class RuntimeFiles:
                 self._paths.docker, (name.id,), "config.v2.json", lambda t, s: parse_docker_name(t, source=s)
             )
             return label if label and is_safe_id(label) else None
+        return None
+
+    def _podman_name(self, name: ContainerName) -> str | None:
+        for base in self._paths.storage:
+            with contextlib.suppress(KernelError):
+                names = self._documents.load(
+                    base, (), "containers.json", lambda t, s: parse_storage_names(t, source=s)
+                )
+                if names is not None and is_safe_id(label := names.get(name.id, "")):
+                    return label
         return None
 
     @staticmethod

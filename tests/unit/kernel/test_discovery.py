@@ -150,6 +150,24 @@ def test_docker_with_its_data_elsewhere(tmp_path: Path) -> None:
     assert tree.only().name == "pg"
 
 
+def test_podmans_names(tmp_path: Path) -> None:
+    """
+    Podman's own name for a container is in its storage's list; a list that is damaged, or a name that could not be a
+    file's, leaves the id.
+    """
+    tree = CgroupTree(tmp_path)
+    tree.add(f"/machine.slice/libpod-{ID_A}.scope", memory=GIB)
+    storage = tmp_path / "var/lib/containers/storage/overlay-containers"
+    listed = [{"id": ID_B, "names": ["other"]}, {"id": ID_A, "names": ["pg", "alias"], "layer": "x"}]
+    seen = []
+    for text in (json.dumps(listed), "[{", json.dumps([{"id": ID_A, "names": ["../x"]}]), json.dumps([{"id": ID_A}])):
+        write_files(storage, {"containers.json": text})
+        seen.append(tree.only().name)
+
+    assert seen == ["pg", ID_A, ID_A, ID_A]
+    assert tree.only().doubts == ()
+
+
 def test_podman_with_crun(tmp_path: Path) -> None:
     """The container is the scope, not ``container`` below it; CRI-O is told by its annotation (trap 8)."""
     tree = CgroupTree(tmp_path)

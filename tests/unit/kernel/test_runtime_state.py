@@ -14,6 +14,7 @@ from numapin.kernel.runtime_state import (
     parse_crun_status,
     parse_docker_name,
     parse_runc_state,
+    parse_storage_names,
     parse_task_options,
 )
 from numapin.model.container import Device, Runtime
@@ -127,6 +128,8 @@ def test_crun_has_no_newer_limits() -> None:
 
 
 def test_small_files() -> None:
-    """Docker's name loses its slash; a task's options give the state root."""
+    """Docker's name loses its slash; a task's options give the state root; Podman's list gives first names by id."""
+    stored = '[{"id": "a", "names": ["pg", "x"]}, {"id": "b"}, {"id": "c", "names": []}]'
+    assert parse_storage_names(stored, source="s") == {"a": "pg"}
     assert parse_docker_name('{"Name": "/web", "ID": "x"}', source="s") == "web"
     assert parse_task_options('{"root": "/run/x", "binary_name": "crun"}', source="s") == "/run/x"

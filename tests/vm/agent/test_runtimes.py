@@ -71,6 +71,7 @@ def test_guaranteed(population: Population, driver: Driver) -> None:
 
     assert ("pinned", "Guaranteed", driver.runtime) == (row["state"], row["qos"], row["runtime"])
     assert {"memory": LIMIT_MIB * MIB} == row["request"]
+    assert name == row["name"]
     assert (str(node), str(node)) == (seen.effective, seen.allowed)
     assert 0 == seen.stray(node)
     assert seen.anonymous[node] >= HELD_MIB * MIB
