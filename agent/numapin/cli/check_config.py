@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from numapin.cli.json_output import print_json
-from numapin.daemon.config import CONFIG_FILE, Config, load_config, under
+from numapin.daemon.config import CONFIG_FILE, Config, under
 from numapin.daemon.config_keys import KEYS, Key, show_size
+from numapin.daemon.machine import Machine, load_for_machine
 from numapin.model.errors import ConfigError, ExitStatus, KernelError
 from numapin.model.nodeset import NodeSet
 
@@ -18,12 +19,12 @@ def run(args: argparse.Namespace) -> ExitStatus:
     Read the files as the daemon would, try them on this machine, and print every effective value.
 
     Raises:
-        ConfigError: Every problem of the files, else every reservation that this machine cannot keep.
+        ConfigError: Every problem of the files, and every reservation that this machine cannot keep.
     """
     root = Path(getattr(args, "root", None) or "/")
     file: Path | None = args.config
     try:
-        config = load_config(root, file)
+        config = load_for_machine(root, file)
         tried = _try_on_machine(root, config)
     except ConfigError as exc:
         if args.output == "json":
@@ -47,8 +48,6 @@ def _try_on_machine(root: Path, config: Config) -> str:
     Raises:
         ConfigError: A reservation does not fit.
     """
-    from numapin.daemon.machine import Machine
-
     try:
         machine = Machine.read(root, config)
     except KernelError as exc:

@@ -117,15 +117,22 @@ def load_config(root: Path, file: Path | None = None) -> Config:
     Raises:
         ConfigError: Every problem of every file.
     """
+    config, problems = read_config(root, file)
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+def read_config(root: Path, file: Path | None = None) -> tuple[Config, tuple[Problem, ...]]:
+    """As `load_config`: what the files say as far as it can be believed, and every problem."""
     reading = _Reading()
     main = under(root, CONFIG_FILE) if file is None else file
     _read_file(main, reading, required=file is not None)
     for path in _drop_ins(main.parent / "conf.d", reading.problems):
         _read_file(path, reading, required=False)
-    if reading.problems:
-        raise ConfigError(tuple(reading.problems))
     reserved = replace(Reserved(nodes=reading.nodes), **reading.reserved)
-    return replace(Config(), **reading.values, reserved=reserved, sources=reading.sources)
+    config = replace(Config(), **reading.values, reserved=reserved, sources=reading.sources)
+    return config, tuple(reading.problems)
 
 
 def reserved_bytes(

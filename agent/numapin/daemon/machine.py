@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from numapin.daemon.config import Config, reserved_bytes
+from numapin.daemon.config import Config, read_config, reserved_bytes
 from numapin.kernel.devices import read_device_node, read_interface_node
 from numapin.kernel.sysfs import read_hugepage_pools, read_node_available, read_topology
 from numapin.model.container import ContainerRecord
-from numapin.model.errors import ConfigError
+from numapin.model.errors import ConfigError, KernelError
 from numapin.model.memory import MEMORY, MemoryTable, MemoryType, NodeMap, NodeState, hugepages
 from numapin.model.nodeset import NodeId, NodeSet
 from numapin.model.plan import ProviderHints, Rules
@@ -31,6 +31,25 @@ def usable_nodes(topology: Topology, cpu_less_allowed: Iterable[int]) -> NodeSet
         i for i in topology.with_memory if topology.nodes[i].cpus or topology.synthetic or i in allowed
     )
     return usable or topology.with_memory
+
+
+def load_for_machine(root: Path, file: Path | None = None) -> Config:
+    """
+    As `load_config`; where the files have problems, what else of them the machine cannot keep is told with them.
+
+    Raises:
+        ConfigError: Every problem.
+    """
+    config, problems = read_config(root, file)
+    if not problems:
+        return config
+    try:
+        Machine.read(root, config)
+    except ConfigError as exc:
+        problems += exc.problems
+    except KernelError:
+        pass  # nobody knows what it could keep
+    raise ConfigError(problems)
 
 
 NO_NODES = NodeSet()

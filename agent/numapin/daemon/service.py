@@ -16,12 +16,12 @@ from pathlib import Path
 from numapin.daemon.agent import Agent
 from numapin.daemon.answers import Answers
 from numapin.daemon.api import ApiServer
-from numapin.daemon.config import keep_until_restart, load_config, under
+from numapin.daemon.config import keep_until_restart, under
 from numapin.daemon.kubelet import Beside
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.logs import Log, set_up_logging
 from numapin.daemon.loop import Loop
-from numapin.daemon.machine import Machine
+from numapin.daemon.machine import Machine, load_for_machine
 from numapin.daemon.nested import Nested
 from numapin.daemon.notify import Notifier
 from numapin.daemon.offline import not_used
@@ -61,7 +61,7 @@ class Service:
         self._config_file = config_file
         self._dry_run = dry_run
         self._clock = clock or SystemClock()
-        self._config = load_config(root, config_file)
+        self._config = load_for_machine(root, config_file)
         self._log: Log = set_up_logging(self._config.log_level, self._config.log_format)
         self._troubles = Troubles()
 
@@ -273,7 +273,7 @@ class Service:
             NumapinError: The old one stays in force, which the status says until a reload succeeds.
         """
         try:
-            config, waiting = keep_until_restart(self._config, load_config(self._root, self._config_file))
+            config, waiting = keep_until_restart(self._config, load_for_machine(self._root, self._config_file))
             machine = Machine.read(self._root, config, self._agent.machine.known)
         except NumapinError as exc:
             self._troubles.refuse(exc)

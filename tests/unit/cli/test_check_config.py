@@ -45,6 +45,23 @@ def test_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert 'policy = "restricted"                    # default\n' in shown
 
 
+def test_every_problem_at_once(tmp_path: Path) -> None:
+    """Mistakes in the files and reservations that this machine cannot keep are told together."""
+    write_machine(tmp_path, even(2, memory=2 * GIB))
+    text = 'policy = "fastest"\n[reserved.node.0]\nmemory = "200Gi"\n[reserved.node.7]\nmemory = "1Gi"\n'
+    write_tree(tmp_path, {MAIN: text})
+
+    with pytest.raises(ConfigError) as caught:
+        run(arguments(tmp_path))
+
+    assert [key for _, key, _ in caught.value.problems] == [
+        "policy",
+        "reserved.node.0.memory",
+        "reserved.node.7.memory",
+    ]
+    assert {file for file, _, _ in caught.value.problems} == {str(tmp_path / MAIN)}
+
+
 @pytest.mark.parametrize("text", ["", CHANGED])
 def test_table_is_a_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     """What is printed is TOML that reads back to the same configuration."""
