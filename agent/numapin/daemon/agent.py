@@ -195,11 +195,7 @@ class Agent:
         self.on_mems_written([*(r.cgroup for r in records if self._views.drifted(r)), *self._repairs.contested()])
         self._admit([r for r in records if self._views.needs_decision(r, self.kubelet)])
         self._retry(everything=True)
-        self.ledger.not_enabled([path for path in self.ledger.enabled if not self._found.exists(path)])
-        for path in [path for path in self.ledger.restored if not self._found.exists(path)]:
-            self.ledger.set_restored(path, None)
-        for path in [path for path in self.ledger.handed_over if not self._found.exists(path)]:
-            self.ledger.not_handed_over(path)
+        self.ledger.forget_gone(self._found.exists)
         if self._adopted:
             self._adopted = False
             self._situation.name_misfits()  # not before: a container may have come back with another size

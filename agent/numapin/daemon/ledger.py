@@ -6,7 +6,7 @@ Owns: the order *decide, save, then write*. Must never: write a cgroup.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from numapin.kernel.clock import Clock
@@ -205,6 +205,14 @@ class Ledger:
     def not_handed_over(self, cgroup: str) -> None:
         """The container ended, or is placed by us again."""
         self.dirty |= self.handed_over.pop(cgroup, None) is not None
+
+    def forget_gone(self, exists: Callable[[str], bool]) -> None:
+        """What is remembered of cgroups beside their pins ends with them; *exists* says whether a path is there."""
+        self.not_enabled([path for path in self.enabled if not exists(path)])
+        for path in [path for path in self.restored if not exists(path)]:
+            self.set_restored(path, None)
+        for path in [path for path in self.handed_over if not exists(path)]:
+            self.not_handed_over(path)
 
     def refuse(self, cgroup: str, refusal: RefusalRecord) -> None:
         """Note a refusal; the container has no promise."""

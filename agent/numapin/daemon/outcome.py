@@ -91,7 +91,9 @@ class Outcome:
                 written = "is" if len(where) == 1 else "are"
                 said = f"Contested, {nodes} {stay} reserved for it and {written} written again later{message}"
             case "released":
-                said = f"Released by hand, nothing is promised{message}"
+                # after release --all that is also one that came later, and had nothing to be released
+                head = "Released by hand, nothing" if row["message"].startswith(_HEADS) else "Nothing"
+                said = f"{head} is promised{message}"
             case "nested":
                 said = f"Nested{message}. On its own it gets no nodes and no reservation"
             case "ended":

@@ -186,6 +186,19 @@ def test_released_by_hand_is_said_once(tmp_path: Path) -> None:
     )
 
 
+def test_one_that_came_after_a_release_of_all(tmp_path: Path) -> None:
+    """It was not released itself, and is not called so."""
+    host = Host(tmp_path)
+    host.start()
+    host.agent.release()
+    path = arrived(host, host.guaranteed(docker(1), 2, effective="0"))
+    said, _, _ = told(host, path)
+
+    assert said == (
+        "Nothing is promised: numapin release --all: nothing is pinned until the daemon is started again."
+    )
+
+
 @pytest.mark.parametrize(
     ("state", "nodes", "said"),
     [
