@@ -155,9 +155,10 @@ def test_a_restart_rewrites_nothing(numapin: Numapin, docker: Containers) -> Non
     numapin.stop()
 
     numapin.start()
+    after = numapin.rows(docker.parent)
 
     assert set(paths) == set(before)
-    assert before == numapin.rows(docker.parent)
+    assert {p: row | {"writes": 0} for p, row in before.items()} == after
     assert numapin.status()["counters"]["writes"] == 0
 
 

@@ -148,9 +148,8 @@ def reserved(status: Status, kind: str = "memory") -> dict[int, int]:
 
 
 def node_map(status: Status) -> list[dict[str, Any]]:
-    """The whole NodeMap, to be compared."""
-    nodes: list[dict[str, Any]] = status["nodes"]
-    return nodes
+    """The whole NodeMap, to be compared: without what the kernel could give at the moment."""
+    return [{key: value for key, value in node.items() if key != "available_bytes"} for node in status["nodes"]]
 
 
 def reserve_all_but(status: Status, allocatable: Mapping[int, int]) -> str:

@@ -78,7 +78,7 @@ def test_stop_and_start(guest: Guest, numapin: Numapin, workloads: Workloads) ->
     assert 0 == after["counters"]["writes"]
     assert 3 == away.status
     assert node_map(before) == [
-        {**node, "kind": "memory"} for node in json.loads(away.stdout)["nodes"]
+        {**node, "kind": "memory"} for node in node_map(json.loads(away.stdout))
     ]  # the checkpoint knows the books, not the machine
 
 
