@@ -34,7 +34,8 @@ def run(args: argparse.Namespace) -> ExitStatus:
         print_json("Config", {**document(config), "problems": []})
     else:
         place = file or under(root, CONFIG_FILE)
-        said = f"{place}; the values in force:" if config.sources else f"nothing set in {place}; defaults:"
+        files = ", ".join(sorted(set(config.sources.values())))
+        said = f"{files}; what a start or a reload takes:" if files else f"nothing set in {place}; defaults:"
         print(f"# OK: {said}")
         print(f"# {tried}")
         print("\n".join(lines(config)))

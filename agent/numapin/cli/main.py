@@ -66,6 +66,8 @@ def _dispatch(argv: Sequence[str], verbs: Mapping[str, Verb]) -> int:
     only = argv[0] if argv and argv[0] in verbs else None
     parser = build_parser(verbs, only=only, words=argv)
     try:
+        if bare := next((w for w in argv if w.startswith("-") and len(w) > 2 and w.endswith(("=--", "o--"))), None):
+            parser.error(f"argument {bare[:-2].rstrip('=')}: -- is no value")  # argparse would take it for none
         args = parser.parse_args(argv)
     except SystemExit as exc:  # argparse has printed help, version or usage
         return exc.code if isinstance(exc.code, int) else ExitStatus.OK

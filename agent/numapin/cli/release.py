@@ -11,7 +11,7 @@ from typing import Any
 
 from numapin.cli.client import ask
 from numapin.cli.text import output_width, safe, wrapped
-from numapin.model.errors import ExitStatus, NotPermitted, NotRunning
+from numapin.model.errors import ExitStatus, NotPermitted, NotRunning, RequestFailed
 
 POLL_S = 0.2
 PATIENCE_S = 90.0
@@ -61,7 +61,12 @@ def _by_daemon(args: argparse.Namespace) -> Mapping[str, Any]:
         if not document["pending"]:
             break
         waiting.wait(POLL_S)
-        report: Mapping[str, Any] = ask(args, "release", wanted | {"report": True})
+        try:
+            report: Mapping[str, Any] = ask(args, "release", wanted | {"report": True})
+        except RequestFailed as exc:
+            if exc.code != "unknown-container":
+                raise
+            report = {**document, "containers": []}  # the only one that was meant has ended
         # a report has every released one, those of an earlier release too
         rows = [row for row in report["containers"] if row["cgroup"] in meant]
         gone = meant - {row["cgroup"] for row in rows}
@@ -118,13 +123,22 @@ def _sentence(row: Mapping[str, Any]) -> str:
         return f"{name}: NOT released: {safe(row['problem'], limit=400)}"
     if row["pending"]:
         return f"{name}: still being put back"
+    if _started_again(row):
+        return f"{name}: was started again meanwhile, and is decided anew: {safe(row['state'])}"
     mems = f"cpuset.mems is {row['mems'] or 'empty'}" if row["mems"] is not None else "its cgroup is gone"
     return f"{name}: released, {mems}" + (f"; {safe(row['message'], limit=400)}" if row["message"] else "")
 
 
+def _started_again(row: Mapping[str, Any]) -> bool:
+    """True for another container of the same cgroup, which came while the first one was put back."""
+    return not row["problem"] and not row["pending"] and row["state"] != "released"
+
+
 def _sum(rows: Sequence[Mapping[str, Any]], *, pending: int) -> str:
     failed = sum(bool(row["problem"]) for row in rows)
-    words = [f"{len(rows) - failed - pending} released"]
+    again = sum(_started_again(row) for row in rows)
+    words = [f"{len(rows) - failed - pending - again} released"]
+    words += [f"{again} started again meanwhile"] if again else []
     words += [f"{failed} not released"] if failed else []
     words += [f"{pending} still pending: run this again"] if pending else []
     return ", ".join(words)

@@ -77,11 +77,16 @@ def render_containers(document: Row) -> None:
         return
     out.print(_containers(rows, out.width))
     for row in rows:
-        for sentence in filter(None, (row["message"], *unsaid(row))):
-            if row["state"] not in ("pinned", "not-managed"):
-                _about(out, _sentence(row, sentence))
+        for sentence in _worth_saying(row):
+            _about(out, _sentence(row, sentence))
     for outer in document.get("nested_unfinished", ()):
         _about(out, f"{safe(outer, limit=300)} holds more than was looked at.")
+
+
+def _worth_saying(row: Row) -> list[str]:
+    """What is wrong with a container; of a pinned one that is its message, as when it grew beyond its nodes."""
+    findings = () if row["state"] == "pinned" else unsaid(row)
+    return [] if row["state"] == "not-managed" else [*filter(None, (row["message"], *findings))]
 
 
 def _about(out: Console, sentence: str) -> None:

@@ -99,8 +99,9 @@ class Admission:
 
     def _decide(self, record: ContainerRecord, holdings: Holdings | None) -> Decision:
         verdict = classify_record(record, self.machine.config)
-        pin = self.ledger.pins.get(record.cgroup)
+        pin, earlier = self.ledger.pins.get(record.cgroup), None
         if pin is not None and pin.inode != record.inode:  # another container under the same path
+            earlier = pin if pin.owner == record.owner and pin.ended_ns is None else None
             self.ledger.forget(record.cgroup)
             if pin.owner != record.owner:
                 self.ledger.drop_owner(pin.owner)
@@ -131,9 +132,15 @@ class Admission:
             return self._account(record, verdict, pin, theirs)
         if pin is not None and ours is None:
             self.ledger.drop(record.cgroup)  # nobody else's any more
+        if before is not None and not self.dry_run:
+            self.ledger.not_handed_over(record.cgroup)
         if why := self._released(record):
-            return Decision(Tracked(record, verdict, ContainerState.RELEASED, why))
+            return Decision(Tracked(record, verdict, ContainerState.RELEASED, why), unpin=before)
         decision = self._placing.place(record, verdict, ours, holdings or Holdings())
+        made = self.ledger.pins.get(record.cgroup)
+        if earlier is not None and made is not None and (made.owner, made.nodes) == (earlier.owner, earlier.nodes):
+            # its runtime made the cgroup twice: why it has its nodes was decided with the first
+            self.ledger.update_pin(record.cgroup, explanation=earlier.explanation)
         if before is None:
             return decision
         # what stands in the cgroup is ours of old, and not what was there before us
@@ -143,11 +150,7 @@ class Admission:
             original_below=before.original_below,
             original_migrate=before.original_migrate,
         )
-        if not decision.view.nodes:
-            return replace(decision, unpin=before)
-        if not self.dry_run:
-            self.ledger.not_handed_over(record.cgroup)
-        return decision
+        return decision if decision.view.nodes else replace(decision, unpin=before)
 
     def _handed_over(self, record: ContainerRecord) -> PinRecord | None:
         """Our own earlier pin, left in the cgroup for another manager's sake, when its value still stands there."""

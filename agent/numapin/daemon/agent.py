@@ -145,15 +145,14 @@ class Agent:
             exists=self._found.exists,
             still_there=self._still_there,
         )
+        held = frozenset(self.ledger.books.assignments)
         self.ledger.go_by(self.machine.config.scope)
         self.ledger.rebase(self.machine.node_map)
         differs = changes(checkpoint.books.node_map, self.machine.node_map)
         if differs:
             self._log.info("machine_differs", reason="; ".join(differs))
         same_boot = checkpoint.boot_id == self.ledger.boot_id
-        self.history.adopted = adopted_from(
-            checkpoint, self.ledger.pins, released, same_boot=same_boot, differs=differs
-        )
+        self.history.adopted = adopted_from(checkpoint, self.ledger.pins, held, same_boot=same_boot, differs=differs)
         self._log.info("checkpoint_adopted", pins=len(self.ledger.pins), released=released, same_boot=same_boot)
         self._adopted = True
 
@@ -308,7 +307,8 @@ class Agent:
     def on_machine(self, machine: Machine) -> None:
         """The machine or the configuration changed: put the promises onto it and try again what did not fit."""
         old = self.machine.config
-        self.history.machine_changed(self.machine.node_map, machine.node_map, self._clock.monotonic_ns())
+        if machine.config == old:  # else it is the configuration that changed what can be promised
+            self.history.machine_changed(self.machine.node_map, machine.node_map, self._clock.monotonic_ns())
         self._situation.change(machine)
         self.ledger.go_by(machine.config.scope)
         if self.kubelet is not None:

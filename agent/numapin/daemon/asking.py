@@ -9,13 +9,13 @@ from __future__ import annotations
 from numapin.daemon.ledger import Ledger
 from numapin.daemon.machine import Machine
 from numapin.model.container import ContainerRecord
-from numapin.model.memory import Books, MemoryType, rest_of
+from numapin.model.memory import Books, MemoryType, rest_of, shared_of
 from numapin.model.plan import Plan, Refusal, Request, Scope
 from numapin.planner.accounting import release
 from numapin.planner.classify import pod_request
 from numapin.planner.placement import place
 from numapin.planner.pod_scope import place_in_pod
-from numapin.planner.pod_shared import place_sharing
+from numapin.planner.pod_shared import place_beside, place_sharing
 
 
 def ask_anew(
@@ -45,7 +45,11 @@ def ask(
     rules = machine.rules()
     if machine.config.scope is Scope.POD and record.pod_uid is not None:
         return place_in_pod(books, request, rules, pod_sizes=pod_request(record), borrowed=borrowed)
-    return place_sharing(books, request, rules, borrowed) if borrowed else place(books, request, rules)
+    if borrowed:
+        return place_sharing(books, request, rules, borrowed, pod_request(record))
+    if record.pod_uid is not None and shared_of(record.pod_uid) in books.assignments:
+        return place_beside(books, request, rules, pod_request(record))
+    return place(books, request, rules)
 
 
 def _holds_on_lost_nodes(machine: Machine, ledger: Ledger, request: Request) -> bool:

@@ -153,9 +153,14 @@ def _word(kind: type[_E]) -> Callable[[object], _E]:
     return read
 
 
+_MAX_NAME_BYTES = 255
+
+
 def _path(value: object) -> Path:
     if not isinstance(value, str) or not value.startswith("/") or "\0" in value or ".." in value.split("/"):
         raise ValueError(f'must be an absolute path without "..", not {_shown(value)}')
+    if max(len(name.encode("utf-8", "surrogatepass")) for name in value.split("/")) > _MAX_NAME_BYTES:
+        raise ValueError(f"has a name of more than {_MAX_NAME_BYTES} bytes, which no file can have")
     return Path(value)
 
 

@@ -165,6 +165,9 @@ def _cgroups(root: Path, hierarchy: Hierarchy, config: Config, paths: RuntimePat
         said = f"cpuset is not enabled above {len(enabled)} of them; the daemon does it (cgroup.enable_cpuset)"
         yield Check("containers", Verdict.NOTE, said)
     doubted = [r for r in wanted if r not in enabled]
+    if doubted and closed_places(root):
+        yield Check("containers", Verdict.NOTE, f"{len(doubted)} of them cannot be judged without root")
+        doubted = []
     for record in doubted[:_SHOWN]:
         yield Check("containers", Verdict.PROBLEM, f"{record.name} gets no nodes: {'; '.join(record.doubts)}")
     if len(doubted) > _SHOWN:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from numapin import API_VERSION
+from numapin.daemon.documents import container_facts
 from numapin.daemon.offline import offline_status
 from numapin.daemon.outcome import Outcome, repaired, unsaid
 from numapin.kernel.clock import Clock
@@ -240,18 +241,18 @@ def ended_rows(pins: Mapping[str, PinRecord], there: Container[str]) -> Iterable
     for cgroup, pin in pins.items():
         if pin.ended_ns is not None and cgroup not in there:
             sizes = dict(pin.explanation.sizes) if pin.explanation is not None else {}
-            yield {
-                "id": pin.container_id,
-                "name": pin.name,
-                "pod_uid": pin.pod_uid,
-                "runtime": pin.runtime.value,
-                "cgroup": cgroup,
-                "qos": "Guaranteed",
-                "request": sizes,
-                "nodes": list(pin.nodes),
-                "state": "ended",
-                "message": pin.message,
-            }
+            yield container_facts(
+                id=pin.container_id,
+                name=pin.name,
+                pod_uid=pin.pod_uid,
+                runtime=pin.runtime.value,
+                cgroup=cgroup,
+                qos="Guaranteed",
+                request=sizes,
+                nodes=list(pin.nodes),
+                state="ended",
+                message=pin.message,
+            )
 
 
 def _ambiguous(text: str, found: Sequence[Row]) -> str:

@@ -266,6 +266,8 @@ class Ledger:
         other = [o for o in self.books.assignments if (o.is_shared if scope is Scope.POD else o.is_rest)]
         if gone := [o for o in other if o not in self.neighbour]:
             self.books = release(self.books, *gone)
+            for cgroup in [c for c, p in self.pins.items() if p.ended_ns is not None and p.owner in gone]:
+                del self.pins[cgroup]
             self.dirty = True
 
     def drop_orphans(self) -> list[Owner]:

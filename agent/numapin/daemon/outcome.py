@@ -78,7 +78,8 @@ class Outcome:
             case "pin-lost":
                 said = f"Pin lost, {nodes} {stay} reserved for it{message}"
             case "pinned-by-others":
-                booked = f"; its bytes are taken out of the books on {nodes}" if where else ""
+                whole = where and "could not be accounted" not in row["message"]
+                booked = f"; its bytes are taken out of the books on {nodes}" if whole else ""
                 said = f"Left alone{message}{booked}"
             case "refused":
                 said = f"Refused{message}. It runs on, unrestricted{self._again()}"
@@ -86,7 +87,8 @@ class Outcome:
                 held = "and what it was promised stays reserved" if self.unfinished else "nothing is promised"
                 said = f"Failed, {held}{message}; it is tried again at the next full pass"
             case "unpinned":
-                said = f"Not pinned, although its class is Guaranteed{message}"
+                held = f"; what it was promised on {nodes} {stay} reserved" if where else ""
+                said = f"Not pinned, although its class is Guaranteed{message}{held}"
             case "contested":
                 written = "is" if len(where) == 1 else "are"
                 said = f"Contested, {nodes} {stay} reserved for it and {written} written again later{message}"

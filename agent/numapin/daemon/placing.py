@@ -19,9 +19,10 @@ from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.daemon.untouched import Untouched
 from numapin.model.checkpoint import Phase, PinRecord, RefusalRecord
 from numapin.model.container import Classification, ContainerRecord
-from numapin.model.memory import MEMORY, Owner, of_pod, rest_of, shared_of
+from numapin.model.memory import MEMORY, MemoryType, Owner, of_pod, rest_of, shared_of
 from numapin.model.nodeset import NodeSet
 from numapin.model.plan import Plan, Refusal, Request, Scope
+from numapin.planner.classify import pod_request
 from numapin.planner.kernel_free import Ceilings, add
 
 
@@ -68,6 +69,8 @@ class Placing:
     ) -> Decision:
         """What becomes of *record*, with *pin* as the promise it has from us, if any."""
         owner = self._owner(record, verdict, pin)
+        alone = owner not in of_pod(owner.pod) and verdict.borrowed >= verdict.request.keys()
+        borrowed: frozenset[MemoryType] = frozenset() if alone else verdict.borrowed
         request = Request(
             owner=owner,
             sizes=verdict.request,
@@ -80,9 +83,9 @@ class Placing:
             affinity=pin.nodes if pin is not None else None,  # another size never moves a running container
         )
         if pin is None:
-            answer = ask_anew(self._machine, self._ledger, record, request, verdict.borrowed)
+            answer = ask_anew(self._machine, self._ledger, record, request, borrowed)
         else:
-            answer = ask(self._machine, self._ledger.books, record, request, verdict.borrowed)
+            answer = ask(self._machine, self._ledger.books, record, request, borrowed)
         if isinstance(answer, Refusal):
             return self._refuse(record, verdict, pin, answer)
         return self._promise(record, verdict, pin, answer)
@@ -94,7 +97,8 @@ class Placing:
         Huge pages that it could get or has: what the kernel has free and others were not promised, and what it uses
         already, or what its pod's containers use of what they share with it.
         """
-        free = self._machine.ceilings(verdict.request)
+        whole = pod_request(record) if self._machine.config.scope is Scope.POD else {}
+        free = self._machine.ceilings({**whole, **verdict.request})
         if not free:
             return {}
         ended = self._ledger.ended_of_pod(record.pod_uid, owner) if record.pod_uid is not None else ()
@@ -104,10 +108,15 @@ class Placing:
         return add(left, own, self._untouched.shared(owner.pod, shares) if shares else {})
 
     def _owner(self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None) -> Owner:
-        """Who is to hold what the container gets; its pod, where it has no size of its own."""
+        """
+        Who is to hold what the container gets; its pod, where it has no size of its own and is not somewhere else
+        already.
+        """
         if record.pod_uid is not None and verdict.borrowed >= verdict.request.keys():
-            pod = self._machine.config.scope is Scope.POD
-            return rest_of(record.pod_uid) if pod else shared_of(record.pod_uid)
+            in_pod = self._machine.config.scope is Scope.POD
+            pod = rest_of(record.pod_uid) if in_pod else shared_of(record.pod_uid)
+            if pin is None or {b.affinity for b in self._ledger.books.assignments.get(pod, ())} <= {pin.nodes}:
+                return pod
         if pin is not None and pin.owner not in of_pod(pin.owner.pod):
             return pin.owner
         return owner_of(record, self._ledger)
@@ -157,10 +166,7 @@ class Placing:
             and before.get(plan.owner) == plan.books.assignments.get(plan.owner)
         )
         if not unchanged:
-            used = set(plan.books.assignments)
-            for cgroup, old in list(self._ledger.pins.items()):
-                if old.ended_ns is not None and (old.owner not in used or old.owner == plan.owner):
-                    self._ledger.forget(cgroup)  # its memory went to this container
+            self._forget_ended(plan)
             self._ledger.books = plan.books
             made = pin_record(
                 record,
@@ -172,6 +178,7 @@ class Placing:
             )
             self._ledger.set_pin(self._with_originals(made, record, pin))
         elif any(before.get(o) != plan.books.assignments.get(o) for o in of_pod(plan.owner.pod)):
+            self._forget_ended(plan)
             self._ledger.books, self._ledger.dirty = plan.books, True
         granted = record.mems == plan.nodes and record.effective_mems == plan.nodes
         if granted and (pin is not None or not self._dry_run):
@@ -180,6 +187,13 @@ class Placing:
             return Decision(Tracked(record, verdict, ContainerState.PINNED, "", plan.nodes))
         state = ContainerState.WOULD_PIN if self._dry_run else ContainerState.PINNING
         return Decision(Tracked(record, verdict, state, "", plan.nodes), pin=not self._dry_run)
+
+    def _forget_ended(self, plan: Plan) -> None:
+        """Records of ended containers whose memory goes to the one of *plan*, or to its pod."""
+        used = set(plan.books.assignments)
+        for cgroup, old in list(self._ledger.pins.items()):
+            if old.ended_ns is not None and (old.owner not in used or old.owner == plan.owner):
+                self._ledger.forget(cgroup)
 
     def _with_originals(self, made: PinRecord, record: ContainerRecord, pin: PinRecord | None) -> PinRecord:
         """A record with what was there before our first write: as an earlier record says, or as it is now."""

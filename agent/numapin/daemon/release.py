@@ -57,8 +57,9 @@ def release_document(agent: Agent, params: Mapping[str, object]) -> dict[str, ob
         known = [*map(container_row, agent.views.values()), *ended_rows(agent.ledger.pins, agent.views)]
         row = find_container(known, wanted, {"from": "daemon"})
         if (cgroup := str(row["cgroup"])) not in agent.views:
-            agent.release([cgroup])
-            agent.flush()
+            if not report:
+                agent.release([cgroup])
+                agent.flush()
             return _document({"from": "daemon"}, everything, [_row_of_ended(row)])
         view = agent.views[cgroup]
         if view.state is not ContainerState.RELEASED and cgroup not in _promised(agent):
@@ -141,7 +142,7 @@ def release_offline(root: Path, state: Path, lock: Path, *, why: str, clock: Clo
         NotPermitted, CheckpointError, NoCpusetController: As their makers say.
     """
     source: dict[str, object] = {"from": "checkpoint", "path": str(state), "why": why}
-    with DaemonLock(lock), state_lock(state.parent):
+    with DaemonLock(lock), state_lock(state.parent, besides=lock):
         file = CheckpointFile(state)
         seen = file.peek()  # what nobody can believe stays where it is, for whoever can read it yet
         source["damaged"] = [d.reason for d in seen.damaged]

@@ -83,9 +83,11 @@ class Service:
             say(sentence) if say is not None else self._log.info("about_this_host", reason=sentence)
         _raise_descriptor_limit()
         with contextlib.ExitStack() as stack:
-            stack.enter_context(DaemonLock(under(self._root, self._config.socket).with_name("lock")))
+            lock = under(self._root, self._config.socket).with_name("lock")
+            stack.enter_context(DaemonLock(lock))
             if not self._dry_run:
-                stack.enter_context(state_lock(under(self._root, self._config.state_dir), create=True))
+                state = under(self._root, self._config.state_dir)
+                stack.enter_context(state_lock(state, besides=lock, create=True))
             return self._serve(stack, hierarchy, machine, discovery, paths)
 
     def _serve(
@@ -241,7 +243,7 @@ class Service:
         try:
             return stack.enter_context(UeventWatcher())
         except KernelError as exc:
-            self._troubles.add("no-uevents", f"memory hotplug is seen only by restarting or SIGHUP: {exc}")
+            self._troubles.add("no-uevents", f"memory hotplug is seen only by the full pass: {exc}")
             self._log.warning("no_uevents", code=exc.code, reason=str(exc))
             return None
 

@@ -6,12 +6,12 @@ Owns: the facts of the start, the time of the latest repair, changes of the mach
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from numapin.daemon.documents import container_label
 from numapin.model.checkpoint import Checkpoint, Phase, PinRecord
-from numapin.model.memory import NodeMap
+from numapin.model.memory import NodeMap, Owner
 from numapin.planner.changes import changes
 
 
@@ -53,18 +53,22 @@ class History:
 def adopted_from(
     checkpoint: Checkpoint,
     pins: Mapping[str, PinRecord],
-    released: Sequence[str],
+    held: Container[Owner],
     *,
     same_boot: bool,
     differs: tuple[str, ...],
 ) -> Adopted:
-    """The facts of a start: *checkpoint* was taken over, *pins* are left of it, *released* are owners as text."""
-    ours = [p for p in pins.values() if p.phase is not Phase.FOREIGN]
-    names = {str(p.owner): pin_label(p) for p in checkpoint.containers.values() if p.phase is not Phase.FOREIGN}
+    """
+    The facts of a start: of the promises in *checkpoint*, *pins* are the records left and *held* has the owners whose
+    memory is reserved still. A container that came back in another cgroup has no record until it is decided.
+    """
+    ours = [p for p in checkpoint.containers.values() if p.phase is not Phase.FOREIGN]
+    waiting = sum(p.ended_ns is not None for p in pins.values() if p.phase is not Phase.FOREIGN)
+    given_back = sorted(pin_label(p) for p in ours if p.owner not in held)
     return Adopted(
-        taken_over=sum(p.ended_ns is None for p in ours),
-        waiting=sum(p.ended_ns is not None for p in ours),
-        given_back=tuple(sorted(names[owner] for owner in released if owner in names)),
+        taken_over=len(ours) - waiting - len(given_back),
+        waiting=waiting,
+        given_back=tuple(given_back),
         same_boot=same_boot,
         machine_differs=differs,
     )

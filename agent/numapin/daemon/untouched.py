@@ -57,12 +57,15 @@ class Untouched:
     def _promised(self, kinds: set[MemoryType], apart: frozenset[Owner]) -> Iterable[tuple[NodeSet, MemoryType, int]]:
         sizes: dict[tuple[str, NodeSet, MemoryType], int] = {}
         for owner, blocks in self._ledger.books.assignments.items():
-            for block in blocks if owner not in apart else ():
+            # of what another memory manager's containers use nobody here keeps a record
+            for block in blocks if owner not in apart and owner not in self._ledger.neighbour else ():
                 if block.type in kinds:
                     key = owner.pod, block.affinity, block.type
                     sizes[key] = sizes.get(key, 0) + block.size_bytes
         for (pod, nodes, kind), size in sorted(sizes.items(), key=lambda item: (item[0][0], item[0][1].ids())):
-            used = [self._used(pin, kind) for pin in self._pins(pod) if pin.owner not in apart]
+            share = not apart.intersection(of_pod(pod))  # else what they use of it is no other promise's
+            pins = [p for p in self._pins(pod) if p.owner not in apart and (share or self._sizes(p.owner, kind))]
+            used = [self._used(pin, kind) for pin in pins]
             if None not in used:
                 there = sum(n for found in used for node, n in (found or {}).items() if node in nodes)
                 if size > there:

@@ -17,6 +17,8 @@ from numapin.planner.accounting import release, reserve
 from numapin.planner.placement import place
 from numapin.planner.pod_shared import beside, split, with_own
 
+_NOTHING: Mapping[MemoryType, int] = {}
+
 
 def pod_nodes(books: Books, request: Request) -> NodeSet | None:
     """Nodes that the pod of *request* has already, of its living and ended containers; ``None`` when none."""
@@ -58,7 +60,8 @@ def place_in_pod(
     answer = place(books, wanted, rules)
     if isinstance(answer, Refusal):
         return answer
-    return keep_rest(with_own(answer, own, rest, ()) if borrowed else answer, pod_sizes)
+    before = {b.type: b.size_bytes for b in books.assignments.get(rest, ()) if b.affinity == answer.nodes}
+    return keep_rest(with_own(answer, own, rest, ()) if borrowed else answer, pod_sizes, before)
 
 
 def _place_whole(
@@ -82,11 +85,12 @@ def _place_whole(
     return keep_rest(Plan(request.owner, answer.nodes, blocks, booked, explanation), sizes)
 
 
-def keep_rest(plan: Plan, pod_sizes: Mapping[MemoryType, int]) -> Plan:
+def keep_rest(plan: Plan, pod_sizes: Mapping[MemoryType, int], before: Mapping[MemoryType, int] = _NOTHING) -> Plan:
     """
     *plan*, with what its pod may have and none of its containers holds yet reserved on its nodes.
 
-    That is as much as is free there. Containers that ended and whose memory waits count among those that hold some.
+    That is as much as is free there, or was kept there *before*: a node that loses memory takes nobody's share along.
+    Containers that ended and whose memory waits count among those that hold some.
     """
     rest = rest_of(plan.owner.pod)
     books = release(plan.books, rest)
@@ -99,6 +103,6 @@ def keep_rest(plan: Plan, pod_sizes: Mapping[MemoryType, int]) -> Plan:
     kept = []
     for kind, size in sorted(left.items()):
         free = sum(s.memory_map[kind].free for s in states if kind in s.memory_map)
-        if (part := min(size, free)) > 0:
+        if (part := min(size, max(free, before.get(kind, 0)))) > 0:
             kept.append(Block(plan.nodes, kind, part))
     return replace(plan, books=reserve(books, rest, tuple(kept)) if kept else books)

@@ -244,7 +244,7 @@ class CheckpointFile:
 
     def _reason(self, exc: OSError, path: Path) -> str:
         code = errno.errorcode.get(exc.errno or 0, str(exc.errno))
-        if exc.errno not in (errno.EACCES, errno.EPERM) and self.path.parent.is_symlink():
+        if exc.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG) and self.path.parent.is_symlink():
             parent = self.path.parent
             return f"its directory {parent} is a symbolic link, which is not followed ({code}); make it a directory"
         if exc.errno == errno.ELOOP:

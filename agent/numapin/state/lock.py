@@ -75,12 +75,13 @@ class DaemonLock:
 
 
 @contextlib.contextmanager
-def state_lock(directory: Path, *, create: bool = False) -> Iterator[None]:
+def state_lock(directory: Path, *, besides: Path | None = None, create: bool = False) -> Iterator[None]:
     """
     Hold the lock of the checkpoint in *directory*: two daemons with different sockets must not write one checkpoint.
 
     Where it cannot be taken (no directory unless *create*, a link in its place, a disk that is full or read-only)
-    nothing can be saved there either, by nobody: then it is done without.
+    nothing can be saved there either, by nobody: then it is done without. So it is where *besides*, the lock beside
+    the socket that is held already, is the same file.
 
     Raises:
         AlreadyRunning: Another process holds it.
@@ -89,10 +90,25 @@ def state_lock(directory: Path, *, create: bool = False) -> Iterator[None]:
         if create:
             with contextlib.suppress(OSError):
                 directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        if directory.is_dir() and not directory.is_symlink():
+        own = directory / "lock"
+        if _is_own_directory(directory) and not (besides is not None and _same(own, besides)):
             with contextlib.suppress(NotPermitted, SocketUnusable):
-                stack.enter_context(DaemonLock(directory / "lock", names_holder=False))
+                stack.enter_context(DaemonLock(own, names_holder=False))
         yield
+
+
+def _is_own_directory(directory: Path) -> bool:
+    try:
+        return directory.is_dir() and not directory.is_symlink()
+    except OSError:  # a name too long
+        return False
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
 
 
 def _holder(fd: int) -> int:
@@ -107,7 +123,7 @@ def _error(path: Path, exc: OSError) -> Exception:
         return NotPermitted(f"cannot open the daemon's lock {path}: {reason}; numapin must run as root")
     if exc.errno == errno.ELOOP:
         reason = f"it is a symbolic link, which is not followed ({errno.errorcode[errno.ELOOP]}); remove it"
-    if path.parent.is_symlink():
+    if exc.errno != errno.ENAMETOOLONG and path.parent.is_symlink():
         reason = f"{path.parent} is a symbolic link, which is not followed; remove it"
     elif exc.errno in (errno.EEXIST, errno.ENOTDIR):
         reason = f"{path.parent} is no directory ({errno.errorcode[exc.errno]}); remove what is there"

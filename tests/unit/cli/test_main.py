@@ -80,6 +80,24 @@ def test_usage_errors(argv: list[str], capsys: pytest.CaptureFixture[str]) -> No
     assert captured.err.startswith("usage: numapin")
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["plan", "--memory=--"],
+        ["plan", "--memory", "1Gi", "--root=--"],
+        ["plan", "--hugepages-2Mi=--", "--memory", "1Gi"],
+        ["doctor", "--config=--"],
+        ["status", "-o--"],
+        ["status", "-o=--"],
+        ["release", "--all", "--state=--"],
+    ],
+)
+def test_two_dashes_are_no_value(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """What argparse would take for nothing at all is a usage error, and no default is used instead."""
+    assert main(argv) == 2
+    assert "-- is no value" in capsys.readouterr().err
+
+
 def test_every_verb_has_options_of_its_own() -> None:
     """The options each verb is documented with are understood, with their defaults."""
     parse = build_parser().parse_args

@@ -125,6 +125,34 @@ def test_what_it_waits_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     ]
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_one_that_ends_or_comes_again_meanwhile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], again: bool
+) -> None:
+    """While it is put back it ends, which is a release; or it is started again, and is not called released."""
+
+    def daemon(verb: str, params: Mapping[str, object], peer: Peer) -> object:
+        if "report" not in params:
+            return document(row(pending=True), everything=False)
+        if again:
+            return document(row(state="pinned", mems="0"), everything=False)
+        raise RequestFailed("unknown-container", "no container is known")
+
+    path = tmp_path / "api.sock"
+    with serving(path, daemon):
+        assert main(["release", "db", "--socket", str(path)]) == 0
+
+    out = capsys.readouterr().out.splitlines()
+    where = "db (/system.slice/docker-a.scope)"
+    if again:
+        assert out[:2] == [
+            f"{where}: was started again meanwhile, and is decided anew: pinned",
+            "0 released, 1 started again meanwhile",
+        ]
+    else:
+        assert out == [f"{where}: released, its cgroup is gone; it has ended", "1 released"]
+
+
 def test_the_daemon_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its sentence and its exit status are passed on."""
 

@@ -224,6 +224,7 @@ def test_every_problem_at_once(tmp_path: Path) -> None:
         ('release_grace = "30"', "release_grace", "not a duration"),
         ('release_grace = "-1s"', "release_grace", "not a duration"),
         ('release_grace = "1.5s"', "release_grace", "not a duration"),
+        (f'state_dir = "/{"x" * 256}"', "state_dir", "which no file can have"),
         ('full_pass_interval = "999ms"', "full_pass_interval", "too short"),
         ('state_dir = "var/lib"', "state_dir", "absolute path"),
         ('state_dir = "/var/../lib"', "state_dir", "absolute path"),

@@ -682,6 +682,36 @@ def test_handed_over_and_back_over_a_restart(tmp_path: Path, version: CgroupVers
     host.sound()
 
 
+@pytest.mark.parametrize("everything", [False, True])
+def test_taken_back_where_there_is_no_room(tmp_path: Path, everything: bool) -> None:
+    """
+    A container that the kubelet leaves is refused, or everything was released meanwhile: what stood there before our
+    pin is put back once, though it may be the same nodes, and then it is quiet.
+    """
+    host = Host(tmp_path, nodes=even(2, memory=10 << 30))
+    pod = pod_container(host, 1, 12)
+    host.obedient(pod)
+    host.start()
+    host.wait_for_writes()
+    host.put(pod, {"memory.current": f"{64 << 20}\n"})
+    static(host, nodes=2)
+    host.agent.on_kubelet()
+    host.agent.on_created([host.guaranteed(docker(2), 7)])
+    if everything:
+        host.agent.release()
+    (host.root / STATE).unlink()
+    host.agent.on_kubelet()
+    for _ in range(5):
+        host.wait_for_writes()
+        host.agent.full_pass()
+
+    assert host.states()[pod] == ("released" if everything else "refused")
+    assert host.mems(pod) == "0-1"
+    assert host.agent.ledger.handed_over == {}
+    assert host.log.events().count("container_refused") == (0 if everything else 1)
+    host.sound()
+
+
 def test_handed_over_and_ended(tmp_path: Path) -> None:
     """What was there before is forgotten with the container, also when it ends while no daemon runs."""
     host = Host(tmp_path)

@@ -17,7 +17,7 @@ from support.cgroup_trees import GIB, oci
 from support.cgroup_trees import cri as cri_annotations
 from support.daemon import BARE, POD_SLICE, Host, cid, cri, docker
 from support.daemon import POD as POD_UID
-from support.machines import PAGE_2M, Pool, even
+from support.machines import PAGE_2M, Pool, even, write_machine
 
 HUGE = hugepages(PAGE_2M)
 SCOPES = pytest.mark.parametrize("scope", list(Scope))
@@ -193,6 +193,78 @@ def test_another_scope(tmp_path: Path) -> None:
 
     assert seen == [({0: 1}, False), ({0: 1}, True)]
     assert host.states() == dict.fromkeys(paths, "pinned")
+
+
+def test_a_sibling_with_its_own_limit_takes_it_from_what_is_shared(tmp_path: Path) -> None:
+    """In whatever order they come, all that a pod holds on its nodes is its limit, over a restart too."""
+    for order in ((None, 4), (4, None)):
+        host = with_pools(tmp_path / str(order), nodes=1)
+        host.start()
+        pod(host, 6)
+        paths = [starts(host, number, gib) for number, gib in enumerate(order, 1)]
+        found = host.states(), host.reserved()
+        host.restart()
+
+        assert found == (dict.fromkeys(paths, "pinned"), {0: 6})
+        assert host.reserved() == {0: 6}
+        consistent(host)
+
+
+def test_what_is_kept_outlives_its_nodes_memory(tmp_path: Path) -> None:
+    """Under pod scope a node loses its memory and gets it back: what the pod may use on it stays the pod's."""
+    host = with_pools(tmp_path, Scope.POD)
+    host.start()
+    pod(host, 6)
+    path = starts(host, 1, None)
+    host.agent.on_created([host.guaranteed(docker(8), 9, effective="1"), host.guaranteed(docker(9), 5)])
+    host.wait_for_writes()
+    seen = []
+    for memory in (0, 10):
+        host.nodes[0] = replace(host.nodes[0], memory=memory * GIB, pools={})
+        write_machine(host.root, host.nodes)
+        host.agent.on_machine(host.agent.machine.again())
+        host.agent.full_pass()
+        host.wait_for_writes()
+        seen.append((host.reserved(), host.states()[docker(9)]))
+        consistent(host)
+
+    assert seen == [({0: 6, 1: 9}, "refused")] * 2
+    assert host.states()[path] == "pinned"
+
+
+def test_another_scope_moves_nobody(tmp_path: Path) -> None:
+    """Two of a pod that are on different nodes stay there when pod scope comes, by a reload and by a restart."""
+    host = with_pools(tmp_path)
+    host.start()
+    pod(host, 4)
+    host.agent.on_created([host.guaranteed(docker(8), 6)])
+    host.wait_for_writes()
+    one, other = starts(host, 1, 2), starts(host, 2, None, effective="1")
+    assert (host.mems(one), host.mems(other)) == ("0", "1")
+    host.agent.on_removed([host.remove(docker(8))])
+    host.config = replace(host.config, scope=Scope.POD)
+    host.agent.on_machine(replace(host.agent.machine, config=host.config))
+    host.wait_for_writes()
+    reloaded = host.mems(one), host.mems(other)
+    consistent(host)
+    host.restart()
+
+    assert reloaded == (host.mems(one), host.mems(other)) == ("0", "1")
+    assert host.states() == {one: "pinned", other: "pinned"}
+    consistent(host)
+
+
+def test_another_scope_while_one_waits(tmp_path: Path) -> None:
+    """What an ended container left to its pod goes with the rule that had it; no record stays without its memory."""
+    host = with_pools(tmp_path)
+    host.start()
+    pod(host, 4)
+    path = starts(host, 1, None)
+    host.agent.on_removed([host.remove(path)])
+    assert host.reserved() == {0: 4}
+    host.agent.on_machine(replace(host.agent.machine, config=replace(host.config, scope=Scope.POD)))
+
+    consistent(host)
 
 
 def test_it_is_shown(tmp_path: Path) -> None:

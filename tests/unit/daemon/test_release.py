@@ -77,6 +77,10 @@ def test_what_ended_and_waits(tmp_path: Path, params: dict[str, object]) -> None
     agent.on_removed([host.remove(path)])
     assert host.saved().containers.keys() == {stays, path}
 
+    if "container" in params:
+        release_document(agent, params | {"report": True})
+        assert host.saved().containers.keys() == {stays, path}
+
     document = release_document(agent, params)
 
     row = rows(document)[path]

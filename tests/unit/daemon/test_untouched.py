@@ -11,9 +11,11 @@ from numapin.daemon.plan_answer import plan_document
 from numapin.daemon.what_if import Question, container_plan
 from numapin.model.memory import MEMORY, hugepages
 from numapin.model.nodeset import NodeId, NodeSet
+from numapin.model.plan import Scope
 from numapin.planner.kernel_free import add, spend
 from support.cgroup_trees import GIB
-from support.daemon import POD_SLICE, Host, cri, docker
+from support.daemon import POD, POD_SLICE, Host, cri, docker
+from support.kubelet import document, put, text
 from support.machines import PAGE_2M, Pool, even, write_machine
 
 HUGE = hugepages(PAGE_2M)
@@ -126,6 +128,30 @@ def test_what_a_pod_shares_is_its_containers_own(tmp_path: Path) -> None:
     assert host.states() == {one: "pinned", other: "pinned"}
     assert (host.mems(one), host.mems(other)) == ("0", "0")
     assert host.reserved(HUGE) == {0: 1}
+
+
+def test_beside_a_kubelet(tmp_path: Path) -> None:
+    """Of what the kubelet's containers use no record is kept here: their pages are taken to be used."""
+    host = with_pages(tmp_path, 1024)
+    host.start()
+    put(host.root, text(document({POD: {"app": ((0,), 1)}}, nodes=2)))
+    host.agent.on_kubelet()
+    free_pages(host, 512, 0)
+
+    assert asks(host, FIRST, 1) == "pinned"
+
+
+def test_a_pods_first_container_asks_for_the_whole(tmp_path: Path) -> None:
+    """Under pod scope the node must have pages that the kernel can give, also when the first needs none itself."""
+    host = with_pages(tmp_path, 0)
+    host.config = replace(host.config, scope=Scope.POD)
+    host.start()
+    free_pages(host, 0, 1024)
+    host.tree.add(POD_SLICE, memory=4 * GIB, quota=100_000, hugetlb={"2MB": GIB})
+    host.agent.on_created([host.guaranteed(cri(1), 1, hugetlb={"2MB": 0}, effective="1")])
+    host.wait_for_writes()
+
+    assert host.mems(cri(1)) == "1"
 
 
 def test_of_a_group_it_is_taken_where_there_is_some() -> None:

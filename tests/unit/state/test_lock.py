@@ -68,6 +68,25 @@ def test_holder_without_a_number(tmp_path: Path) -> None:
     assert "another process" in str(caught.value)
 
 
+def test_a_state_beside_the_socket(tmp_path: Path) -> None:
+    """Where the state directory is the socket's, one file is both locks, taken once; a second daemon is refused."""
+    path = tmp_path / "lock"
+    with DaemonLock(path), state_lock(tmp_path, besides=path):
+        with pytest.raises(AlreadyRunning), DaemonLock(path):
+            pass
+        with pytest.raises(AlreadyRunning), state_lock(tmp_path):
+            pass
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x/" * 2_100])
+def test_a_name_too_long(tmp_path: Path, name: str) -> None:
+    """A path that no file can have is an error with its reason."""
+    with pytest.raises(SocketUnusable, match="ENAMETOOLONG"), DaemonLock(tmp_path / name / "lock"):
+        pass
+    with state_lock(tmp_path / name):
+        pass
+
+
 def test_symbolic_link(tmp_path: Path) -> None:
     """A symbolic link in place of the lock is not followed."""
     path = tmp_path / "lock"

@@ -95,7 +95,9 @@ class StaticPolicy:
         if lacking:
             extended = self._choice(pod, asked, mask.mask)
             if extended is None or extended.affinity is None:
-                said = f"{_too_little(mask, lacking)}, also together with others"
+                said = _too_little(mask, lacking) + (
+                    ", also together with others" if len(self.ledger.nodes) > 1 else ""
+                )
                 raise AllocationError(self._absent(asked) or said)
             if best.preferred and not extended.preferred:
                 raise AllocationError(
