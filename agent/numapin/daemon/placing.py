@@ -71,14 +71,15 @@ class Placing:
         owner = self._owner(record, verdict, pin)
         alone = owner not in of_pod(owner.pod) and verdict.borrowed >= verdict.request.keys()
         borrowed: frozenset[MemoryType] = frozenset() if alone else verdict.borrowed
+        ended = self._ledger.ended_of_pod(record.pod_uid, owner) if record.pod_uid is not None else ()
         request = Request(
             owner=owner,
             sizes=verdict.request,
             allowed=record.parent_mems & self._machine.usable,
             normal=self._machine.topology.with_normal_memory,
-            ceilings=self._ceilings(record, verdict, owner, holdings),
+            ceilings=self._ceilings(record, verdict, (owner, *of_pod(owner.pod), *ended), holdings),
             resident=holdings.memory,
-            reusable=self._ledger.ended_of_pod(record.pod_uid, owner) if record.pod_uid is not None else (),
+            reusable=ended,
             hints=self._machine.hints(record),
             affinity=pin.nodes if pin is not None else None,  # another size never moves a running container
         )
@@ -91,21 +92,20 @@ class Placing:
         return self._promise(record, verdict, pin, answer)
 
     def _ceilings(
-        self, record: ContainerRecord, verdict: Classification, owner: Owner, holdings: Holdings
+        self, record: ContainerRecord, verdict: Classification, its: tuple[Owner, ...], holdings: Holdings
     ) -> Ceilings:
         """
-        Huge pages that it could get or has: what the kernel has free and others were not promised, and what it uses
-        already, or what its pod's containers use of what they share with it.
+        Huge pages that it could get or has: what the kernel has free and was promised to no other than *its* owners,
+        and what it uses already, or what its pod's containers use of what they share with it.
         """
         whole = pod_request(record) if self._machine.config.scope is Scope.POD else {}
         free = self._machine.ceilings({**whole, **verdict.request})
         if not free:
             return {}
-        ended = self._ledger.ended_of_pod(record.pod_uid, owner) if record.pod_uid is not None else ()
-        left = self._untouched.leave(free, (owner, *of_pod(owner.pod), *ended))
+        left = self._untouched.leave(free, its)
         shares = verdict.borrowed - {MEMORY}
         own = {n: {k: v for k, v in kinds.items() if k not in shares} for n, kinds in holdings.hugepages.items()}
-        return add(left, own, self._untouched.shared(owner.pod, shares) if shares else {})
+        return add(left, own, self._untouched.shared(its[0].pod, shares) if shares else {})
 
     def _owner(self, record: ContainerRecord, verdict: Classification, pin: PinRecord | None) -> Owner:
         """

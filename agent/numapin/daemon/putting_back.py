@@ -28,6 +28,20 @@ Row = dict[str, object]
 """One container in the answer to ``release``."""
 
 
+def released_row(container_id: object, name: object, cgroup: object, message: str = "") -> Row:
+    """A container that is released and of whose cgroup nothing is said yet."""
+    return {
+        "id": container_id,
+        "name": name,
+        "cgroup": cgroup,
+        "state": ContainerState.RELEASED.value,
+        "mems": None,
+        "pending": False,
+        "problem": None,
+        "message": message,
+    }
+
+
 def without(checkpoint: Checkpoint, pins: Sequence[PinRecord], clock: Clock) -> Checkpoint:
     """*checkpoint* as of now without *pins*, what only they had reserved, and refusals."""
     gone = {p.cgroup for p in pins}
@@ -50,16 +64,7 @@ def put_back(root: Path, pin: PinRecord, clock: Clock) -> tuple[Row, Restored | 
     """Put one cgroup back as the daemon would; what stands there since, if it is the value of before."""
     hierarchy = find_hierarchy(root)
     v1 = hierarchy.version is CgroupVersion.V1
-    row: Row = {
-        "id": pin.container_id,
-        "name": pin.name,
-        "cgroup": pin.cgroup,
-        "state": ContainerState.RELEASED.value,
-        "mems": None,
-        "pending": False,
-        "problem": None,
-        "message": "",
-    }
+    row = released_row(pin.container_id, pin.name, pin.cgroup)
     discovery, left = Discovery(hierarchy, root), NodeSet()
     try:
         with discovery.open(pin.cgroup) as cgroup:

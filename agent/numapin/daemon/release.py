@@ -15,7 +15,7 @@ from typing import Any
 from numapin import API_VERSION
 from numapin.daemon.agent import Agent
 from numapin.daemon.explain import ended_rows, find_container
-from numapin.daemon.putting_back import Row, put_back, without
+from numapin.daemon.putting_back import Row, put_back, released_row, without
 from numapin.daemon.status import container_row
 from numapin.daemon.tracked import ContainerState, Tracked
 from numapin.kernel.clock import Clock
@@ -87,30 +87,19 @@ def _promised(agent: Agent) -> set[str]:
 
 
 def _row_of_ended(row: Mapping[str, Any]) -> Row:
-    return {
-        "id": row["id"],
-        "name": row["name"],
-        "cgroup": row["cgroup"],
-        "state": ContainerState.RELEASED.value,
-        "mems": None,
-        "pending": False,
-        "problem": None,
-        "message": "it had ended, and its memory waits for nobody any more",
-    }
+    gone = "it had ended, and its memory waits for nobody any more"
+    return released_row(row["id"], row["name"], row["cgroup"], gone)
 
 
 def _row_of_view(agent: Agent, view: Tracked) -> Row:
     record = view.record
     mems = agent.mems_of(view)
-    return {
-        "id": record.id,
-        "name": record.name,
-        "cgroup": record.cgroup,
+    said = view.message.removeprefix(agent.undo.reason(record)).removeprefix("; ")
+    return released_row(record.id, record.name, record.cgroup, said) | {
         "state": view.state.value,
         "mems": None if mems is None else str(mems),
         "pending": agent.undo.pending(record.cgroup),
         "problem": agent.undo.failed.get(record.cgroup),
-        "message": view.message.removeprefix(agent.undo.reason(record)).removeprefix("; "),
     }
 
 

@@ -127,6 +127,14 @@ class Books:
     node_map: NodeMap
     assignments: Mapping[Owner, tuple[Block, ...]] = field(default_factory=dict)
 
+    def nodes_of(self, *owners: Owner) -> NodeSet:
+        """Every node from which one of *owners* is promised something; empty when none holds anything."""
+        nodes = NodeSet()
+        for owner in owners:
+            for block in self.assignments.get(owner, ()):
+                nodes |= block.affinity
+        return nodes
+
     def groups(self) -> tuple[NodeSet, ...]:
         """Groups of two nodes or more, ascending by lowest id; disjoint."""
         found = {s.cells for s in self.node_map.nodes.values() if len(s.cells) > 1}

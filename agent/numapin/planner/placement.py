@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 
-from numapin.model.memory import Block, Books, MemoryType, Owner
+from numapin.model.memory import Block, Books, MemoryType
 from numapin.model.nodeset import NodeId, NodeSet
 from numapin.model.plan import Explanation, NodeView, Plan, Refusal, RefusalCode, Request, Rules
 from numapin.planner.accounting import release, reserve
@@ -201,20 +201,12 @@ def _taste(books: Books, request: Request) -> Taste:
     """Nodes wanted among equals: the owner's own, those with its pages, those its pod's ended containers had."""
     if not request.resident and not request.reusable and request.owner not in books.assignments:
         return Taste()
-    own = _affinities(books, (request.owner,))
-    ended = _affinities(books, request.reusable)
+    own = books.nodes_of(request.owner)
+    ended = books.nodes_of(*request.reusable)
     weights: dict[NodeId, Weight] = {}
     for node in own | ended | NodeSet.from_ids(n for n, size in request.resident.items() if size > 0):
         weights[node] = (int(node in own), max(0, request.resident.get(node, 0)), int(node in ended))
     return Taste(weights)
-
-
-def _affinities(books: Books, owners: tuple[Owner, ...]) -> NodeSet:
-    nodes = NodeSet()
-    for owner in owners:
-        for block in books.assignments.get(owner, ()):
-            nodes |= block.affinity
-    return nodes
 
 
 def _candidates(offers: Offers, chosen: int) -> tuple[NodeSet, ...]:

@@ -22,12 +22,7 @@ _NOTHING: Mapping[MemoryType, int] = {}
 
 def pod_nodes(books: Books, request: Request) -> NodeSet | None:
     """Nodes that the pod of *request* has already, of its living and ended containers; ``None`` when none."""
-    nodes = NodeSet()
-    for owner, blocks in books.assignments.items():
-        if owner.pod == request.owner.pod:
-            for block in blocks:
-                nodes |= block.affinity
-    return nodes or None
+    return books.nodes_of(*(owner for owner in books.assignments if owner.pod == request.owner.pod)) or None
 
 
 def place_in_pod(

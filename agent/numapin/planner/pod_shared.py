@@ -34,9 +34,9 @@ def place_sharing(
     whatever happens. ``request.owner`` is `shared_of` its pod when it has no size of its own.
     """
     pot = shared_of(request.owner.pod)
-    there = _nodes(books, pot)
+    there = books.nodes_of(pot)
     own, sizes = split(books, request, borrowed, pot)
-    bound = request.affinity or (_nodes(books, request.owner) if request.owner != pot else None)
+    bound = request.affinity or (books.nodes_of(request.owner) if request.owner != pot else None)
     if not sizes:
         return beside(books, request, rules)
     if there and bound and bound != there:
@@ -67,7 +67,7 @@ def place_beside(books: Books, request: Request, rules: Rules, limits: Mapping[M
     type): on their nodes its sizes are part of that, and what is shared shrinks. Elsewhere they are not.
     """
     pot = shared_of(request.owner.pod)
-    there, ours = _nodes(books, pot), books.assignments.get(pot, ())
+    there, ours = books.nodes_of(pot), books.assignments.get(pot, ())
     if request.affinity in (None, there) and any(block.type in request.sizes for block in ours):
         left = _shrunk(books, request, limits, ours)
         smaller = reserve(books, pot, left) if left else release(books, pot)
@@ -107,7 +107,7 @@ def beside(books: Books, request: Request, rules: Rules) -> Plan | Refusal:
     """Nothing is left to share: its siblings hold all that the pod may use, so it goes where most of that is."""
     siblings = [owner for owner in books.assignments if owner.pod == request.owner.pod]
     most = max(siblings, key=lambda o: (sum(b.size_bytes for b in books.assignments[o] if b.type == MEMORY), o))
-    nodes = request.affinity or _nodes(books, most)
+    nodes = request.affinity or books.nodes_of(most)
     answer = place(release(books, *siblings), replace(request, affinity=nodes), rules)
     return answer if isinstance(answer, Refusal) else replace(answer, blocks=(), books=books)
 
@@ -123,7 +123,7 @@ def split(
     """
     own = {kind: size for kind, size in request.sizes.items() if kind not in borrowed}
     with_shared = dict(own)
-    apart, there = {request.owner, pot, rest_of(pot.pod)}, _nodes(books, pot)
+    apart, there = {request.owner, pot, rest_of(pot.pod)}, books.nodes_of(pot)
     for kind in sorted(borrowed & request.sizes.keys()):
         limit = request.sizes[kind]
         taken = _taken(books, pot.pod, kind, apart)
@@ -144,10 +144,3 @@ def with_own(plan: Plan, own: Mapping[MemoryType, int], pot: Owner, shared: tupl
 
 def _blocks(nodes: NodeSet, sizes: Iterable[tuple[MemoryType, int]]) -> tuple[Block, ...]:
     return tuple(Block(nodes, kind, size) for kind, size in sorted(sizes) if size)
-
-
-def _nodes(books: Books, owner: Owner) -> NodeSet:
-    nodes = NodeSet()
-    for block in books.assignments.get(owner, ()):
-        nodes |= block.affinity
-    return nodes
